@@ -1,0 +1,1 @@
+"""Config models: frozen pydantic classes, one file per chain, joined in `run.py`."""

@@ -1,0 +1,89 @@
+"""Every exception Leeward raises on purpose.
+
+LeewardError
+├── ArgumentError (also a ValueError)      a function was called with a value it cannot take
+│   └── ShapeError                         a tensor has the wrong shape
+├── ConfigError (also a ValueError)        a config file, `--set` or keyword is wrong
+├── DataError (also a ValueError)          market data is wrong; names file and row
+├── EnvironmentFault                       an env gave something no learner can use; names env and step
+├── CheckpointError                        a file is not a checkpoint, is damaged or does not fit
+├── MissingExtra (also an ImportError)     an optional dependency is not installed; says which extra to install
+├── RunDirectoryError                      a run directory is missing, locked or of another kind
+└── TrainingDiverged                       training cannot go on
+    └── NonFiniteUpdate                    too many updates in a row had a loss or gradient that is not finite
+
+Each message says where, what was expected, what came, and what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "ArgumentError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "EnvironmentFault",
+    "LeewardError",
+    "MissingExtra",
+    "NonFiniteUpdate",
+    "RunDirectoryError",
+    "ShapeError",
+    "TrainingDiverged",
+    "did_you_mean",
+]
+
+
+class LeewardError(Exception):
+    """Root of every error Leeward raises on purpose."""
+
+
+class ArgumentError(LeewardError, ValueError):
+    """A function was called with a value it cannot take."""
+
+
+class ShapeError(ArgumentError):
+    """A tensor has the wrong shape."""
+
+
+class ConfigError(LeewardError, ValueError):
+    """A config file, `--set` or keyword is wrong."""
+
+
+class DataError(LeewardError, ValueError):
+    """Market data is wrong."""
+
+
+class EnvironmentFault(LeewardError):
+    """An environment gave an observation, reward or action space no learner can use."""
+
+
+class CheckpointError(LeewardError):
+    """A file is not a checkpoint of ours, is damaged, or does not fit the model."""
+
+
+class MissingExtra(LeewardError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'leeward[{extra}]'")
+        self.package, self.extra, self.purpose = package, extra, purpose
+
+
+class RunDirectoryError(LeewardError):
+    """A run directory is missing, locked by another process, or of another kind."""
+
+
+class TrainingDiverged(LeewardError):
+    """Training cannot go on."""
+
+
+class NonFiniteUpdate(TrainingDiverged):
+    """Too many updates in a row had a loss or a gradient that is not finite."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A suffix for an error message: the nearest known word, or all of them."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
