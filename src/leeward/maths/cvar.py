@@ -1,0 +1,68 @@
+"""Conditional value at risk: the mean of the worst α of the outcomes. One estimator for agent, backtest and report.
+
+CVaR_α = (1/α) ∫₀^α F⁻¹(u) du, with F⁻¹ a step function: the i-th smallest value is a step of width w_i, and the
+step that α cuts counts in part. Continuous and monotone in α; at α = 1 it is the mean (Rockafellar & Uryasev 2002).
+Lower tail throughout. For smooth tails only when few quantiles are given: an atom (a rare crash) that falls between two
+levels is seen by neither, which is why constraints use the measured tail.
+"""
+
+import torch
+from torch import Tensor
+
+from leeward.errors import ArgumentError, ShapeError
+from leeward.maths.checks import check_alpha, check_finite, check_levels, check_weights
+
+__all__ = ["from_atoms", "from_quantiles", "from_samples"]
+
+
+def from_quantiles(
+    quantiles: Tensor, alpha: float, *, levels: Tensor | None = None, weights: Tensor | None = None
+) -> Tensor:  # (..., N) -> (...)
+    """CVaR of quantiles on a level grid; equal weights unless given. Sorted first: the i-th smallest takes weight i."""
+    check_alpha(alpha)
+    check_finite(quantiles=quantiles)
+    N = quantiles.shape[-1]
+    if N == 0:
+        raise ShapeError(f"quantiles need at least one entry along the last axis, got shape {tuple(quantiles.shape)}")
+    if levels is not None and weights is None:
+        raise ArgumentError(
+            "levels were given without weights; pass both, as uniform_levels or tail_levels return them"
+        )
+    for name, grid in (("levels", levels), ("weights", weights)):
+        if grid is not None and tuple(grid.shape) != (N,):
+            raise ShapeError(f"{name} need one entry per quantile, ({N},), got {tuple(grid.shape)}")
+    if levels is not None:
+        check_levels(levels)
+    if weights is None:
+        weights = torch.full((N,), 1.0 / N, dtype=torch.float64, device=quantiles.device)
+    else:
+        check_weights(weights)
+    return _tail_mean(quantiles.sort(-1).values, weights, alpha)
+
+
+def from_atoms(probs: Tensor, support: Tensor, alpha: float) -> Tensor:  # (..., K), (K,) -> (...)
+    """CVaR of a discrete distribution, exact; the atom at the value at risk counts in part."""
+    check_alpha(alpha)
+    check_finite(support=support)
+    check_weights(probs)
+    if tuple(support.shape) != (probs.shape[-1],):
+        raise ShapeError(f"support needs one value per atom, ({probs.shape[-1]},), got {tuple(support.shape)}")
+    ordered, order = support.sort()
+    return _tail_mean(ordered, probs[..., order], alpha)
+
+
+def from_samples(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
+    """CVaR of the empirical distribution; never winsorised."""
+    check_alpha(alpha)
+    check_finite(samples=samples)
+    if samples.shape[-1] == 0:
+        raise ShapeError(f"samples need at least one entry along the last axis, got shape {tuple(samples.shape)}")
+    return from_quantiles(samples, alpha)
+
+
+def _tail_mean(ordered: Tensor, weights: Tensor, alpha: float) -> Tensor:
+    widths = weights.to(torch.float64)
+    left = widths.cumsum(-1) - widths  # left edge of each step
+    inside = torch.minimum((alpha - left).clamp(min=0.0), widths)
+    inside = inside / inside.sum(-1, keepdim=True)  # sums to α but for rounding
+    return (ordered * inside.to(ordered.dtype)).sum(-1)

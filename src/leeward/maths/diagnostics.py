@@ -1,0 +1,43 @@
+"""Numbers that say whether learning is healthy; no gradient flows through them."""
+
+import torch
+from torch import Tensor
+
+from leeward.errors import ArgumentError, ShapeError
+from leeward.maths.checks import check_levels, check_same_shape
+
+__all__ = ["calibration_error", "coverage", "crossing_rate", "explained_variance"]
+
+
+def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:  # (...) -> ()
+    """1 − Var(target − prediction)/Var(target); NaN where the targets do not vary. Reduced: every axis, in float64."""
+    check_same_shape(predictions=predictions, targets=targets)
+    exact = targets.detach().to(torch.float64)
+    residual = exact - predictions.detach().to(torch.float64)
+    variance = exact.var(correction=0)
+    share = 1.0 - residual.var(correction=0) / variance
+    return torch.where(variance > 0.0, share, torch.full_like(share, torch.nan))
+
+
+def coverage(quantiles: Tensor, targets: Tensor) -> Tensor:  # (..., N), (..., M) -> (N,)
+    """Share of targets at or below each quantile, over every row and target; a calibrated critic gives its levels."""
+    if quantiles.shape[:-1] != targets.shape[:-1]:
+        raise ShapeError(
+            f"quantiles {tuple(quantiles.shape)} and targets {tuple(targets.shape)} must agree on all axes but the last"
+        )
+    if targets.numel() == 0:
+        raise ArgumentError("coverage needs at least one target, got none")
+    ordered = targets.sort(-1).values
+    below = torch.searchsorted(ordered, quantiles.contiguous(), right=True).to(torch.float64)  # (..., N)
+    return below.reshape(-1, quantiles.shape[-1]).mean(0) / targets.shape[-1]
+
+
+def calibration_error(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:  # (..., N), (..., M), (N,) -> ()
+    """Mean absolute gap between level and coverage. Reduced: every axis."""
+    check_levels(levels)
+    return (coverage(quantiles, targets) - levels.to(torch.float64)).abs().mean()
+
+
+def crossing_rate(quantiles: Tensor) -> Tensor:  # (..., N) -> ()
+    """Share of neighbouring quantiles in the wrong order."""
+    return (quantiles.diff(dim=-1) < 0).float().mean()

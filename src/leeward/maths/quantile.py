@@ -1,0 +1,117 @@
+"""Quantile levels and the quantile Huber loss."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from leeward.errors import ArgumentError, ShapeError
+from leeward.maths.checks import check_finite, check_levels
+from leeward.maths.quadrature import gauss_legendre
+
+__all__ = ["at_level", "huber_loss", "prefix_sums", "sorted_huber_loss", "tail_levels", "uniform_levels"]
+
+
+def uniform_levels(n: int) -> tuple[Tensor, Tensor]:  # -> (n,), (n,) float64
+    """Midpoints τ_i = (i + ½)/n with equal weights 1/n (Dabney et al. 2018, lemma 2)."""
+    if n < 1:
+        raise ArgumentError(f"a critic needs at least one quantile level, got {n}")
+    return (torch.arange(n, dtype=torch.float64) + 0.5) / n, torch.full((n,), 1.0 / n, dtype=torch.float64)
+
+
+@cache
+def _tail_levels(n: int, alpha: float, n_tail: int) -> tuple[Tensor, Tensor]:
+    tail, tail_weights = gauss_legendre(n_tail, 0.0, alpha)
+    rest, rest_weights = gauss_legendre(n - n_tail, alpha, 1.0)
+    return torch.cat([tail, rest]), torch.cat([tail_weights, rest_weights])
+
+
+def tail_levels(n: int, alpha: float, n_tail: int = 8) -> tuple[Tensor, Tensor]:  # -> (n,), (n,) float64
+    """Levels that see the tail: `n_tail` Gauss-Legendre nodes in (0, α), the others in (α, 1); weights sum to 1.
+
+    mean = Σ w q,  CVaR_α = Σ_{tail} w q / α: both are Gauss quadratures of the quantile function.
+    The running sum of the weights separates the nodes (Chebyshev-Markov-Stieltjes), so each weight is also the width
+    of the step its quantile stands for.
+    """
+    if not 0.0 < alpha < 1.0:
+        raise ArgumentError(f"alpha of a tail grid must lie inside (0, 1), got {alpha}")
+    if not 1 <= n_tail < n:
+        raise ArgumentError(f"n_tail must be at least 1 and less than n = {n}, got {n_tail}")
+    levels, weights = _tail_levels(n, alpha, n_tail)
+    return levels.clone(), weights.clone()
+
+
+def at_level(quantiles: Tensor, levels: Tensor, tau: float) -> Tensor:  # (..., N), (N,) -> (...)
+    """The quantile at level τ: linear between neighbouring levels, the outermost one beyond them. Sorted first."""
+    check_levels(levels)
+    check_finite(quantiles=quantiles)
+    if not 0.0 < tau < 1.0:
+        raise ArgumentError(f"tau is a level inside (0, 1), got {tau}")
+    if quantiles.shape[-1] != len(levels):
+        raise ShapeError(f"quantiles need one entry per level, {len(levels)}, got {quantiles.shape[-1]}")
+    ordered = quantiles.sort(-1).values
+    above = int(torch.searchsorted(levels.to(torch.float64), torch.tensor(tau, dtype=torch.float64)))
+    if above == 0 or above == len(levels):
+        return ordered[..., min(above, len(levels) - 1)]
+    low, high = float(levels[above - 1]), float(levels[above])
+    share = (tau - low) / (high - low)
+    return torch.lerp(ordered[..., above - 1], ordered[..., above], share)
+
+
+def huber_loss(quantiles: Tensor, targets: Tensor, levels: Tensor, *, kappa: float) -> Tensor:
+    """Quantile Huber loss, (..., N) and (..., M) -> (...): mean over targets, mean over levels.
+
+    u = target − quantile,  ρ = |τ − 1{u<0}| · H(u),  H = |u| − κ/2 beyond κ, u²/(2κ) within
+    Dabney et al. 2018 (arXiv:1710.10044), eq. 10, *divided by κ*, so that κ → 0 is the pinball loss (and κ = 0 is it).
+    They sum over levels; we average, and each level counts the same whatever its quadrature weight. κ is in the unit
+    of the quantiles. Cost: a sort of the targets, then O((N + M) log M), never the (N, M) table.
+    """
+    return sorted_huber_loss(quantiles, *prefix_sums(targets), levels, kappa=kappa)
+
+
+def prefix_sums(targets: Tensor) -> tuple[Tensor, Tensor]:  # (..., M) -> (..., M), (..., M + 1, 2)
+    """What the loss needs of the targets, to be made once per rollout: the sorted values, and running sums of
+    (t − c) and (t − c)², c the middle target: centred, so that float32 sums of squares keep their digits."""
+    ordered = targets.sort(-1).values
+    centred = ordered - ordered[..., ordered.shape[-1] // 2, None]
+    sums = torch.stack([centred, centred.square()], -1).cumsum(-2)  # (..., M, 2)
+    return ordered, torch.nn.functional.pad(sums, (0, 0, 1, 0))
+
+
+def sorted_huber_loss(quantiles: Tensor, ordered: Tensor, sums: Tensor, levels: Tensor, *, kappa: float) -> Tensor:
+    """`huber_loss` on targets prepared by `prefix_sums`; exact, and so is its gradient (the counts have none)."""
+    if quantiles.shape[:-1] != ordered.shape[:-1]:
+        raise ShapeError(
+            f"quantiles {tuple(quantiles.shape)} and targets {tuple(ordered.shape)} must agree on all axes but the last"
+        )
+    if quantiles.shape[-1] != len(levels):
+        raise ShapeError(f"quantiles need one entry per level, {len(levels)}, got {quantiles.shape[-1]}")
+    if kappa < 0.0:
+        raise ArgumentError(f"kappa must not be negative, got {kappa}")
+    M = ordered.shape[-1]
+    levels = levels.to(quantiles.dtype)
+    q = quantiles - ordered[..., M // 2, None]  # (..., N), centred like the sums
+    total = sums[..., -1:, 0]  # (..., 1)
+
+    def below(points: Tensor) -> tuple[Tensor, Tensor]:  # number of targets under each point, as index and as float
+        index = torch.searchsorted(ordered, points.detach().contiguous())
+        return index, index.to(q.dtype)
+
+    def running(index: Tensor, power: int) -> Tensor:  # (..., N): sum of (t − c)^power over the targets below
+        return sums[..., power - 1].gather(-1, index)
+
+    index, count = below(quantiles)
+    first = running(index, 1)
+    if kappa == 0.0:
+        under = count * q - first  # Σ (q − t) over t < q
+        over = (total - first) - (M - count) * q  # Σ (t − q) over t ≥ q
+    else:
+        low_index, low = below(quantiles - kappa)
+        high_index, high = below(quantiles + kappa)
+        low_first, high_first = running(low_index, 1), running(high_index, 1)
+        second = running(index, 2)
+        near_under = (count - low) * q.square() - 2.0 * q * (first - low_first) + second - running(low_index, 2)
+        near_over = (high - count) * q.square() - 2.0 * q * (high_first - first) + running(high_index, 2) - second
+        under = low * (q - 0.5 * kappa) - low_first + near_under / (2.0 * kappa)
+        over = (total - high_first) - (M - high) * (q + 0.5 * kappa) + near_over / (2.0 * kappa)
+    return ((1.0 - levels) * under + levels * over).mean(-1) / M
