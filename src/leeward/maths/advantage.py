@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError, did_you_mean
-from leeward.maths.checks import check_finite
+from leeward.maths.checks import check_finite, check_mask, check_not_negative, check_positive
 
 __all__ = ["MODES", "below_floor", "normalise"]
 
@@ -41,7 +41,7 @@ def below_floor(
     mode: str = "global",
     abs_floor: float = 1e-8,
     rel_floor: float = 1e-6,
-) -> Tensor:  # (T, B) -> () or (1, B) bool
+) -> Tensor:  # (T, B) -> (1, 1) or (1, B) bool
     """Where `normalise` would return zeros because the spread is below the floor; never in mode `none`."""
     return _statistics(advantages, mask, mode, abs_floor, rel_floor)[2]
 
@@ -53,6 +53,10 @@ def _statistics(
         raise ArgumentError(f"unknown advantage normalisation {mode!r}; {did_you_mean(mode, MODES)}")
     if mask is not None and mask.shape != advantages.shape:
         raise ShapeError(f"mask must have the shape of advantages, {tuple(advantages.shape)}, got {tuple(mask.shape)}")
+    if mask is not None:
+        check_mask(mask)
+    check_positive(abs_floor=abs_floor)
+    check_not_negative(rel_floor=rel_floor)
     real = torch.ones_like(advantages, dtype=torch.bool) if mask is None else mask
     if not bool(real.any()):
         raise ArgumentError("mask selects no advantage; drop the empty rollout before it gets here")

@@ -10,7 +10,10 @@ from leeward.errors import ArgumentError, ShapeError
 __all__ = [
     "check_alpha",
     "check_finite",
+    "check_last_axis",
     "check_levels",
+    "check_mask",
+    "check_not_negative",
     "check_positive",
     "check_same_shape",
     "check_unit",
@@ -29,8 +32,10 @@ def check_same_shape(**tensors: Tensor) -> None:
 
 
 def check_finite(**tensors: Tensor) -> None:
-    """No NaN and no infinity; the message counts both and names the first place."""
+    """Floating point, no NaN and no infinity; the message counts both and names the first place."""
     for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ArgumentError(f"{name} must be floating point, got {tensor.dtype}")
         finite = torch.isfinite(tensor)
         if not bool(finite.all()):
             nan = int(torch.isnan(tensor).sum())
@@ -39,6 +44,19 @@ def check_finite(**tensors: Tensor) -> None:
             raise ArgumentError(
                 f"{name} must be finite, got {nan} NaN and {inf} infinite values, the first at index {where}"
             )
+
+
+def check_last_axis(**tensors: Tensor) -> None:
+    """At least one entry along a last axis."""
+    for name, tensor in tensors.items():
+        if tensor.ndim == 0 or tensor.shape[-1] == 0:
+            raise ShapeError(f"{name} need at least one entry along the last axis, got shape {tuple(tensor.shape)}")
+
+
+def check_mask(mask: Tensor) -> None:
+    """A bool tensor; numbers would be inverted bit by bit."""
+    if mask.dtype != torch.bool:
+        raise ArgumentError(f"mask must be bool, got {mask.dtype}")
 
 
 def check_alpha(alpha: float) -> None:
@@ -56,6 +74,12 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not (value > 0.0 and math.isfinite(value)):
             raise ArgumentError(f"{name} must be positive and finite, got {value}")
+
+
+def check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not (value >= 0.0 and math.isfinite(value)):
+            raise ArgumentError(f"{name} must be finite and not negative, got {value}")
 
 
 def check_levels(levels: Tensor) -> None:  # (N,)

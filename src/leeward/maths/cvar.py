@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError
-from leeward.maths.checks import check_alpha, check_finite, check_levels, check_weights
+from leeward.maths.checks import check_alpha, check_finite, check_last_axis, check_levels, check_weights
 
 __all__ = ["from_atoms", "from_quantiles", "from_samples"]
 
@@ -20,10 +20,9 @@ def from_quantiles(
 ) -> Tensor:  # (..., N) -> (...)
     """CVaR of quantiles on a level grid; equal weights unless given. Sorted first: the i-th smallest takes weight i."""
     check_alpha(alpha)
+    check_last_axis(quantiles=quantiles)
     check_finite(quantiles=quantiles)
     N = quantiles.shape[-1]
-    if N == 0:
-        raise ShapeError(f"quantiles need at least one entry along the last axis, got shape {tuple(quantiles.shape)}")
     if levels is not None and weights is None:
         raise ArgumentError(
             "levels were given without weights; pass both, as uniform_levels or tail_levels return them"
@@ -43,6 +42,7 @@ def from_quantiles(
 def from_atoms(probs: Tensor, support: Tensor, alpha: float) -> Tensor:  # (..., K), (K,) -> (...)
     """CVaR of a discrete distribution, exact; the atom at the value at risk counts in part."""
     check_alpha(alpha)
+    check_last_axis(probs=probs)
     check_finite(support=support)
     check_weights(probs)
     if tuple(support.shape) != (probs.shape[-1],):
@@ -54,9 +54,8 @@ def from_atoms(probs: Tensor, support: Tensor, alpha: float) -> Tensor:  # (...,
 def from_samples(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
     """CVaR of the empirical distribution; never winsorised."""
     check_alpha(alpha)
+    check_last_axis(samples=samples)
     check_finite(samples=samples)
-    if samples.shape[-1] == 0:
-        raise ShapeError(f"samples need at least one entry along the last axis, got shape {tuple(samples.shape)}")
     return from_quantiles(samples, alpha)
 
 

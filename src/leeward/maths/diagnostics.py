@@ -10,13 +10,19 @@ __all__ = ["calibration_error", "coverage", "crossing_rate", "explained_variance
 
 
 def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:  # (...) -> ()
-    """1 − Var(target − prediction)/Var(target); NaN where the targets do not vary. Reduced: every axis, in float64."""
+    """1 − Var(target − prediction)/Var(target), in float64; NaN where the targets do not vary. Reduced: every axis.
+
+    Targets that differ by rounding alone do not vary: the mean of equal numbers need not be that number.
+    """
     check_same_shape(predictions=predictions, targets=targets)
+    if targets.numel() == 0:
+        raise ArgumentError("explained variance needs at least one target, got none")
     exact = targets.detach().to(torch.float64)
     residual = exact - predictions.detach().to(torch.float64)
     variance = exact.var(correction=0)
     share = 1.0 - residual.var(correction=0) / variance
-    return torch.where(variance > 0.0, share, torch.full_like(share, torch.nan))
+    varies = variance > (1e-12 * exact.abs().max()).square()
+    return torch.where(varies, share, torch.full_like(share, torch.nan))
 
 
 def coverage(quantiles: Tensor, targets: Tensor) -> Tensor:  # (..., N), (..., M) -> (N,)
@@ -27,6 +33,8 @@ def coverage(quantiles: Tensor, targets: Tensor) -> Tensor:  # (..., N), (..., M
         )
     if targets.numel() == 0:
         raise ArgumentError("coverage needs at least one target, got none")
+    if quantiles.dtype != targets.dtype:
+        raise ArgumentError(f"quantiles and targets must have one dtype, got {quantiles.dtype} and {targets.dtype}")
     ordered = targets.sort(-1).values
     below = torch.searchsorted(ordered, quantiles.contiguous(), right=True).to(torch.float64)  # (..., N)
     return below.reshape(-1, quantiles.shape[-1]).mean(0) / targets.shape[-1]
@@ -39,5 +47,7 @@ def calibration_error(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Ten
 
 
 def crossing_rate(quantiles: Tensor) -> Tensor:  # (..., N) -> ()
-    """Share of neighbouring quantiles in the wrong order."""
+    """Share of neighbouring quantiles in the wrong order; 0 for a single quantile, which has no neighbour."""
+    if quantiles.shape[-1] < 2:
+        return torch.zeros((), device=quantiles.device)
     return (quantiles.diff(dim=-1) < 0).float().mean()

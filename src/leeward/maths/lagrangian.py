@@ -3,7 +3,7 @@
 import math
 
 from leeward.errors import ArgumentError
-from leeward.maths.checks import check_positive
+from leeward.maths.checks import check_not_negative, check_positive
 
 __all__ = ["dual_ascent", "pid_step"]
 
@@ -15,6 +15,7 @@ def dual_ascent(multiplier: float, value: float, *, limit: float, lr: float, cei
     """
     _check(value, limit)
     check_positive(lr=lr, ceiling=ceiling)
+    check_not_negative(multiplier=multiplier)
     return min(max(multiplier + lr * (limit - value), 0.0), ceiling)
 
 
@@ -29,9 +30,9 @@ def pid_step(
     """
     _check(value, limit)
     check_positive(ceiling=ceiling)
-    for name, gain in (("kp", kp), ("ki", ki), ("kd", kd)):
-        if not (gain >= 0.0 and math.isfinite(gain)):
-            raise ArgumentError(f"{name} must be finite and not negative, got {gain}")
+    check_not_negative(integral=integral, kp=kp, ki=ki, kd=kd)
+    if not math.isfinite(previous):
+        raise ArgumentError(f"the previous gap must be finite, got {previous}; start with 0")
     gap = limit - value
     integral = min(max(integral + ki * gap, 0.0), ceiling)
     multiplier = kp * gap + integral + kd * max(0.0, gap - previous)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError
+from leeward.maths.checks import check_mask
 
 __all__ = ["masked_mean"]
 
@@ -14,6 +15,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:  # (...), bool (...) ->
     """
     if mask.shape != values.shape:
         raise ShapeError(f"mask must have the shape of values, {tuple(values.shape)}, got {tuple(mask.shape)}")
+    check_mask(mask)
     real = mask.sum()
     if int(real) == 0:
         raise ArgumentError("mask selects no entry, so there is no mean; drop the empty batch before it gets here")

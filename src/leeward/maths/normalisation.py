@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from leeward.errors import ArgumentError, ShapeError
-from leeward.maths.checks import check_finite, check_positive
+from leeward.errors import ShapeError
+from leeward.maths.checks import check_finite, check_not_negative, check_positive, check_same_shape
 
 __all__ = ["merge_moments", "popart_rescale"]
 
@@ -15,10 +15,10 @@ def merge_moments(
     """Moments of two samples together, without the cancellation of Σx² − n·mean².
 
     δ = mean_b − mean_a,  n = n_a + n_b,  mean = mean_a + δ n_b/n,  M2 = M2_a + M2_b + δ² n_a n_b/n
-    Chan, Golub & LeVeque 1979. `Welford` is its case n_b = 1.
+    Chan, Golub & LeVeque 1979; Welford's update is its case n_b = 1.
     """
-    if count < 0 or other_count < 0:
-        raise ArgumentError(f"counts must not be negative, got {count} and {other_count}")
+    check_not_negative(count=count, other_count=other_count)
+    check_same_shape(mean=mean, square_sum=square_sum, other_mean=other_mean, other_square_sum=other_square_sum)
     total = count + other_count
     if total == 0:
         return 0.0, mean, square_sum
@@ -35,13 +35,15 @@ def popart_rescale(
     σ (W h + b) + μ = σ' (W' h + b') + μ'    ⇒    W' = W σ/σ',  b' = (σ b + μ − μ')/σ'
     van Hasselt et al. 2016 (arXiv:1602.07714), proposition 1. Computed in float64, returned in the head's dtype.
     """
+    if weight.ndim != 2:
+        raise ShapeError(f"weight must be (N, H), got shape {tuple(weight.shape)}")
     if bias.shape != weight.shape[:1]:
         raise ShapeError(
             f"bias must have one entry per row of weight, {tuple(weight.shape[:1])}, got {tuple(bias.shape)}"
         )
     (mean, std), (new_mean, new_std) = old, new
     check_positive(old_std=std, new_std=new_std)
-    check_finite(weight=weight, bias=bias, means=torch.tensor([mean, new_mean]))
+    check_finite(weight=weight, bias=bias, means=torch.tensor([mean, new_mean], dtype=torch.float64))
     scaled = weight.to(torch.float64) * (std / new_std)
     shifted = (bias.to(torch.float64) * std + (mean - new_mean)) / new_std
     return scaled.to(weight.dtype), shifted.to(bias.dtype)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from leeward.errors import ArgumentError, did_you_mean
+from leeward.errors import ArgumentError, ShapeError, did_you_mean
+from leeward.maths.checks import check_mask, check_not_negative, check_same_shape
 
 __all__ = ["BALLS", "ascent_direction", "fgsm_step", "pgd_step", "project"]
 
@@ -33,16 +34,21 @@ def fgsm_step(gradient: Tensor, *, epsilon: float, ball: str, mask: Tensor | Non
 def pgd_step(
     delta: Tensor, gradient: Tensor, *, step: float, epsilon: float, ball: str, mask: Tensor | None = None
 ) -> Tensor:  # (..., F), (..., F), bool (F,) -> (..., F)
-    """δ ← Π_ball(δ + step · direction(g)), then 0 where `mask` is False (Madry et al. 2018, arXiv:1706.06083, eq. 4).
+    """δ ← Π_ball(δ + step · direction(g)), with 0 where `mask` is False (Madry et al. 2018, arXiv:1706.06083, §2.1).
 
     The gradient is masked *before* the l2 direction is formed, so that forbidden features take no share of the step.
     """
     _check(epsilon, ball)
-    if step < 0.0:
-        raise ArgumentError(f"step must not be negative, got {step}")
-    allowed = gradient if mask is None else gradient * mask
+    check_same_shape(delta=delta, gradient=gradient)
+    check_not_negative(step=step)
+    if mask is None:
+        return BALLS[ball](delta + step * ascent_direction(gradient, ball=ball), epsilon)
+    check_mask(mask)
+    if mask.shape != delta.shape[-1:]:
+        raise ShapeError(f"mask needs one entry per feature, {tuple(delta.shape[-1:])}, got {tuple(mask.shape)}")
+    allowed = gradient.masked_fill(~mask, 0.0)
     moved = delta + step * ascent_direction(allowed, ball=ball)
-    return BALLS[ball](moved if mask is None else moved * mask, epsilon)
+    return BALLS[ball](moved.masked_fill(~mask, 0.0), epsilon)
 
 
 def _linf(delta: Tensor, epsilon: float) -> Tensor:
@@ -60,5 +66,4 @@ BALLS: dict[str, Callable[[Tensor, float], Tensor]] = {"linf": _linf, "l2": _l2}
 def _check(epsilon: float, ball: str) -> None:
     if ball not in BALLS:
         raise ArgumentError(f"unknown ball {ball!r}; {did_you_mean(ball, BALLS)}")
-    if not epsilon >= 0.0:
-        raise ArgumentError(f"epsilon must not be negative, got {epsilon}")
+    check_not_negative(epsilon=epsilon)

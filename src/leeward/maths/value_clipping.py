@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leeward.errors import ArgumentError, ShapeError, did_you_mean
-from leeward.maths.categorical import project
+from leeward.maths.categorical import spread
 from leeward.maths.checks import check_positive
 
 __all__ = ["CATEGORICAL_MODES", "MODES", "clip_categorical", "clip_quantiles"]
@@ -40,6 +40,8 @@ def clip_quantiles(
         raise ArgumentError(f"max_std_factor must be at least 1 (clipping never expands), got {max_std_factor}")
     if weights is None:
         weights = new.new_full((new.shape[-1],), 1.0 / new.shape[-1])
+    elif tuple(weights.shape) != new.shape[-1:]:
+        raise ShapeError(f"weights need one entry per quantile, {tuple(new.shape[-1:])}, got {tuple(weights.shape)}")
     return MODES[mode](new, old, radius, max_std_factor, weights.to(new.dtype))
 
 
@@ -55,9 +57,9 @@ def clip_categorical(new: Tensor, old: Tensor, support: Tensor, *, radius: float
     if mode == "disable":
         return new
     mean, centre = (new * support).sum(-1, keepdim=True), (old * support).sum(-1, keepdim=True)
-    shift = (mean.clamp(centre - radius, centre + radius) - mean).detach()
-    # A zero shift projects every atom onto itself, so samples inside the radius keep their exact probabilities.
-    return torch.where(shift == 0.0, new, project(support + shift, new, support))
+    shift = (mean.clamp(centre - radius, centre + radius) - mean).detach().nan_to_num()
+    # Samples inside the radius keep their exact probabilities; so do those that are not finite, for the guard to count.
+    return torch.where(shift == 0.0, new, spread(support + shift, new, support))
 
 
 def _identity(new: Tensor, old: Tensor, radius: float, max_std_factor: float, weights: Tensor) -> Tensor:
