@@ -25,6 +25,7 @@ __all__ = [
     "christoffersen_independence",
     "christoffersen",
     "tail_residual",
+    "step_weights",
     "acerbi_szekely",
 ]
 
@@ -118,6 +119,12 @@ def tail_residual(outcomes: Floats, var: Floats, cvar: Floats, alpha: float) -> 
         raise ArgumentError(f"Z₂ divides by CVaR and needs predicted losses (CVaR < 0), got {cvar.max():.3g}")
     hit = outcomes <= var
     return np.asarray(1.0 - (outcomes * hit / cvar).sum(axis=-1) / (outcomes.shape[-1] * alpha))
+
+
+def step_weights(levels: Floats) -> Floats:  # (N,) -> (N,)
+    """Probability each level stands for: the steps between the middles of neighbouring levels, from 0 to 1."""
+    edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2.0, [1.0]])
+    return np.asarray(np.diff(edges))
 
 
 def acerbi_szekely(

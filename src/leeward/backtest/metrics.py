@@ -1,0 +1,82 @@
+"""metrics.json: every number of a backtest that is not a series. NaN in memory is null in the file."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from leeward.backtest.bootstrap import Interval
+from leeward.config.base import Frozen
+
+__all__ = ["Number", "IntervalMetrics", "StrategyMetrics", "TimingMetrics", "CalibrationMetrics", "Metrics", "AGENT"]
+
+AGENT = "agent"  # the name of the policy under test among the strategies
+
+Number = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
+
+
+class IntervalMetrics(Frozen):
+    """A bootstrap interval of 90 %."""
+
+    low: Number
+    high: Number
+    error: Number = Field(description="standard deviation over the draws")
+
+    @classmethod
+    def of(cls, interval: Interval) -> "IntervalMetrics":
+        return cls(low=interval.low, high=interval.high, error=interval.error)
+
+    def interval(self) -> Interval:
+        return Interval(self.low, self.high, self.error)
+
+
+class StrategyMetrics(Frozen):
+    """The agent or one baseline."""
+
+    performance: dict[str, Number] = Field(description="fields of Performance")
+    activity: dict[str, Number] = Field(description="fields of Activity")
+    costs: dict[str, Number] = Field(description="sum over the split, currency, per kind")
+    intervals: dict[str, IntervalMetrics] = Field(description="per bootstrapped statistic")
+
+
+class TimingMetrics(Frozen):
+    """The agent's Sharpe ratio among those of its own targets at other times."""
+
+    percentile: Number
+    score: Number = Field(description="annualised Sharpe ratio of the agent")
+    null: tuple[Number, ...] = Field(description="annualised Sharpe ratios of the shifted targets, sorted")
+
+
+class CalibrationMetrics(Frozen):
+    """Predicted tail of the next bar against what came."""
+
+    bars: int
+    breaches: int = Field(description="bars at or below the predicted VaR")
+    coverage_error: Number = Field(description="mean absolute gap between level and coverage")
+    kupiec_p: Number
+    christoffersen_p: Number
+    acerbi_szekely_z: Number
+    acerbi_szekely_p: Number
+    pit: tuple[Number, ...] = Field(description="histogram, 1 everywhere when calibrated")
+
+
+class Metrics(Frozen):
+    """One split of one run."""
+
+    version: int = 1
+    split: str
+    assets: tuple[str, ...]
+    start: str = Field(description="ISO time of the first decision, UTC")
+    end: str = Field(description="ISO time of the last bar, UTC")
+    bars: int
+    bars_per_year: Number
+    cash_rate: Number = Field(description="fraction a year")
+    alpha: Number = Field(description="tail mass of the risk variable")
+    limit: float | None = Field(description="on CVaR of the log-return of a bar; None: no limit")
+    assumptions: str = Field(description="fills and costs in words")
+    seeds: int = Field(1, description="seeds this result stands for")
+    strategies: dict[str, StrategyMetrics] = Field(description="`agent` and every baseline")
+    differences: dict[str, dict[str, IntervalMetrics]] = Field(description="baseline -> statistic: agent − baseline")
+    timing: TimingMetrics | None = None
+    calibration: CalibrationMetrics | None = None
+    fingerprints: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = Field((), description="what a reader must know about the data")
