@@ -1,0 +1,135 @@
+"""What is wrong with bars: one Problem per fault, with the row it stands on."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leeward.market.bars import FloatArray
+from leeward.market.columns import PRICES, Columns
+from leeward.market.problems import Problem
+
+__all__ = ["examine"]
+
+# A gap is a spacing above 3 × the largest spacing that occurs at least five times, so weekends and holidays are none.
+_GAP_FACTOR, _GAP_OCCURRENCES = 3, 5
+_SPLIT_RATIOS = np.array([1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0])
+_SPLIT_TOLERANCE = 0.03
+_NO_TIME = np.iinfo(np.int64).min
+
+
+def examine(columns: Columns, *, allow_gaps: bool) -> list[Problem]:
+    """All problems of one table: those found while it was read, then its values, then its times asset by asset."""
+    problems = list(columns.problems)
+    problems += _check_values(columns)
+    for asset in np.unique(columns.asset):
+        of_asset = np.flatnonzero((columns.asset == asset) & (columns.time != _NO_TIME))
+        problems += _check_times(columns, of_asset, allow_gaps)
+        problems += _check_splits(columns, of_asset)
+    return problems
+
+
+def _problems(
+    columns: Columns, wrong: NDArray[np.bool_], kind: str, message: str, shown: FloatArray | None = None
+) -> list[Problem]:
+    found = []
+    for i in np.flatnonzero(wrong):
+        value = "" if shown is None else f", got {shown[i]:g}"
+        found.append(Problem(int(columns.rows[i]), kind, message + value, where=columns.where))
+    return found
+
+
+def _check_values(columns: Columns) -> list[Problem]:
+    values, problems = columns.values, []
+    for name in (*PRICES, "adj_close"):
+        if name in values:
+            price = values[name]
+            problems += _problems(columns, np.isinf(price), "infinite price", f"{name} must be finite", price)
+            wrong = price <= 0.0
+            problems += _problems(columns, wrong & ~np.isinf(price), "price not positive", f"{name} must be > 0", price)
+    if "volume" in values:
+        volume = values["volume"]
+        problems += _problems(columns, volume < 0.0, "negative volume", "volume must not be negative", volume)
+        problems += _problems(columns, volume == np.inf, "infinite volume", "volume must be finite", volume)
+    high, low = values["high"], values["low"]
+    for i in np.flatnonzero(high < low):
+        message = f"high {high[i]:g} is below low {low[i]:g}"
+        problems.append(Problem(int(columns.rows[i]), "high below low", message, where=columns.where))
+    outside = np.zeros(len(high), dtype=np.bool_)
+    for name in ("open", "close"):
+        # Half a cent of rounding in a data vendor's file is no fault.
+        slack = 1e-3 * np.abs(values[name])
+        outside |= (values[name] > high + slack) | (values[name] < low - slack)
+    for i in np.flatnonzero(outside & (high >= low)):
+        message = "open or close lies outside [low, high]"
+        problems.append(Problem(int(columns.rows[i]), "outside the range", message, "warning", columns.where))
+    return problems
+
+
+def _check_times(columns: Columns, of_asset: NDArray[np.int64], allow_gaps: bool) -> list[Problem]:
+    time, problems = columns.time[of_asset], []
+    _, first = np.unique(time, return_index=True)
+    repeated = np.setdiff1d(np.arange(len(time)), first)
+    for i in repeated:
+        message = f"{_text(time[i])} stands in an earlier row too; drop one of them"
+        problems.append(Problem(int(columns.rows[of_asset[i]]), "duplicate time", message, where=columns.where))
+    latest = np.maximum.accumulate(time) if len(time) else time
+    for i in np.flatnonzero(time[1:] < latest[:-1]) + 1:
+        if i not in repeated:
+            message = f"{_text(time[i])} comes after {_text(latest[i - 1])}; sort the file by time"
+            problems.append(Problem(int(columns.rows[of_asset[i]]), "unsorted time", message, where=columns.where))
+    ordered = np.sort(time[first])
+    rows = columns.rows[of_asset][first]
+    return problems + _check_gaps(columns, ordered, rows, allow_gaps)
+
+
+def _check_gaps(columns: Columns, time: NDArray[np.int64], rows: NDArray[np.int64], allow_gaps: bool) -> list[Problem]:
+    spacing = np.diff(time)
+    sizes, counts = np.unique(spacing, return_counts=True)
+    usual = sizes[counts >= _GAP_OCCURRENCES]
+    if len(usual) == 0:
+        return []
+    largest = usual.max()
+    severity: Literal["error", "warning"] = "warning" if allow_gaps else "error"
+    return [
+        Problem(
+            int(rows[i + 1]),
+            "gap",
+            f"{_duration(spacing[i])} after {_text(time[i])}, where the largest usual spacing is {_duration(largest)}; "
+            "fill it, cut the file, or set data.allow_gaps",
+            severity,
+            columns.where,
+        )
+        for i in np.flatnonzero(spacing > _GAP_FACTOR * largest)
+    ]
+
+
+def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem]:
+    """An overnight jump by a usual split ratio, where prices are not adjusted."""
+    opens, closes = columns.values["open"][of_asset], columns.values["close"][of_asset]
+    if "adj_close" in columns.values:
+        factor = columns.values["adj_close"][of_asset] / closes
+        opens, closes = opens * factor, closes * factor
+    good = np.isfinite(opens) & np.isfinite(closes) & (opens > 0.0) & (closes > 0.0)
+    opens, closes, kept = opens[good], closes[good], of_asset[good]
+    jump = np.exp(np.abs(np.log(opens[1:] / closes[:-1])))  # (m - 1,) ratio, always >= 1
+    nearest = _SPLIT_RATIOS[np.abs(jump[:, None] / _SPLIT_RATIOS - 1.0).argmin(axis=1)]
+    return [
+        Problem(
+            int(columns.rows[kept[i + 1]]),
+            "unadjusted split",
+            f"the open is {jump[i]:.4g} times apart from the close before, like a {nearest[i]:g}:1 split",
+            "warning",
+            columns.where,
+        )
+        for i in np.flatnonzero(np.abs(jump / nearest - 1.0) < _SPLIT_TOLERANCE)
+    ]
+
+
+def _text(nanoseconds: np.int64) -> str:
+    return str(np.datetime64(int(nanoseconds), "ns").astype("datetime64[s]")).replace("T", " ")
+
+
+def _duration(nanoseconds: np.int64) -> str:
+    hours = int(nanoseconds) / 3_600e9
+    return f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"

@@ -1,0 +1,50 @@
+"""One thing that is wrong with a file of bars, and how a list of them is shown."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from leeward.errors import DataError
+
+__all__ = ["MOST_PER_KIND", "Problem", "limited", "raise_on_errors"]
+
+MOST_PER_KIND = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault. `row` is the line of a text file (header = 1) or the 1-based row of a frame; None: the whole file."""
+
+    row: int | None
+    kind: str
+    message: str
+    severity: Literal["error", "warning"] = "error"
+    where: str = ""
+
+    def __str__(self) -> str:
+        place = self.where if self.row is None else f"{self.where} row {self.row}"
+        return f"{place}: {self.severity}: {self.kind}: {self.message}"
+
+
+def limited(problems: Sequence[Problem], most: int = MOST_PER_KIND) -> list[Problem]:
+    """In order of rows, at most `most` of each kind (and file), then one line with the count of the rest."""
+    kinds = Counter((p.where, p.kind) for p in problems)
+    shown: list[Problem] = []
+    for where, kind in kinds:
+        same = sorted((p for p in problems if (p.where, p.kind) == (where, kind)), key=lambda p: p.row or 0)
+        shown += same[:most]
+        if len(same) > most:
+            shown.append(Problem(None, kind, f"and {len(same) - most} more of this kind", same[most].severity, where))
+    return shown
+
+
+def raise_on_errors(problems: Sequence[Problem], most: int = 5) -> None:
+    """One DataError that lists the first errors, if there is any."""
+    errors = [p for p in problems if p.severity == "error"]
+    if not errors:
+        return
+    lines = [str(p) for p in errors[:most]]
+    if len(errors) > most:
+        lines.append(f"and {len(errors) - most} more problems; `leeward data check` lists them all")
+    raise DataError("\n".join(lines))

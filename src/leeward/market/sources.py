@@ -1,0 +1,140 @@
+"""Bars from files, frames and rows: every source goes through the same reading and the same checks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from leeward.config.trading import DataConfig
+from leeward.errors import DataError, did_you_mean
+from leeward.market import samples
+from leeward.market.bars import Bars, FloatArray
+from leeward.market.checks import examine
+from leeward.market.columns import PRICES, USER_FEATURE, Columns, read_columns
+from leeward.market.problems import Problem, limited, raise_on_errors
+from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file
+
+__all__ = ["Source", "check", "from_ccxt", "from_frame", "load"]
+
+Source: TypeAlias = "str | Path | pd.DataFrame | Sequence[Sequence[float]]"
+_SAMPLE = "sample:"
+
+
+def load(source: Source, config: DataConfig | None = None) -> Bars:
+    """Bars of a file, a directory, sample:NAME, a DataFrame or ccxt rows; raises DataError when they are wrong."""
+    config = config or DataConfig()
+    if isinstance(source, str) and source.startswith(_SAMPLE):
+        made = samples.SYNTHETIC.get(source.removeprefix(_SAMPLE))
+        if made is not None:
+            return made(config.seed, config.n_bars)
+    name, tables = _tables(source)
+    parts, problems = _read(tables, config)
+    raise_on_errors(problems)
+    return _assemble(parts, name, config)
+
+
+def check(source: Source, config: DataConfig | None = None) -> list[Problem]:
+    """Every problem of a source, at most 20 of a kind and then a count. Empty: nothing is wrong with these bars."""
+    config = config or DataConfig()
+    if isinstance(source, str) and source.startswith(_SAMPLE) and source.removeprefix(_SAMPLE) in samples.SYNTHETIC:
+        return []
+    return limited(_read(_tables(source)[1], config)[1])
+
+
+def from_frame(frame: pd.DataFrame, config: DataConfig | None = None) -> Bars:
+    """Bars of a DataFrame: backtesting.py, yfinance (also many tickers), lower-case names, or FinRL's long format."""
+    return load(frame, config)
+
+
+def from_ccxt(rows: Sequence[Sequence[float]], config: DataConfig | None = None) -> Bars:
+    """Bars of ccxt's fetch_ohlcv rows: [epoch ms, open, high, low, close, volume]."""
+    return load(rows, config)
+
+
+def _tables(source: Source) -> tuple[str, list[tuple[str, Table]]]:
+    """Name of the source, and (asset, table) for each of its parts."""
+    if isinstance(source, pd.DataFrame):
+        rows = np.arange(1, len(source) + 1, dtype=np.int64)
+        return "DataFrame", [("asset", _not_empty(Table(source, rows, "DataFrame")))]
+    if not isinstance(source, str | Path):
+        frame = pd.DataFrame([list(row)[:6] for row in source], columns=pd.Index(CCXT_COLUMNS))
+        rows = np.arange(1, len(frame) + 1, dtype=np.int64)
+        return "ccxt rows", [("asset", _not_empty(Table(frame, rows, "ccxt rows")))]
+    if isinstance(source, str) and source.startswith(_SAMPLE):
+        name = source.removeprefix(_SAMPLE)
+        if name not in samples.PACKAGED:
+            known = (*samples.PACKAGED, *samples.SYNTHETIC)
+            raise DataError(f"no sample {name!r}; {did_you_mean(name, known)}")
+        return source, [(name, read_file(samples.PACKAGED[name]()))]
+    path = Path(source)
+    if not path.is_dir():
+        return str(path), [(_stem(path), read_file(path))]
+    files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+    if not files:
+        raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
+    return str(path), [(_stem(file), read_file(file)) for file in files]
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rsplit(".", 1)[0]
+
+
+def _not_empty(table: Table) -> Table:
+    if table.frame.empty:
+        table.problems.append(Problem(None, "empty", "there is no bar in it", where=table.where))
+    return table
+
+
+def _read(tables: list[tuple[str, Table]], config: DataConfig) -> tuple[list[Columns], list[Problem]]:
+    parts: list[Columns] = []
+    problems: list[Problem] = []
+    for asset, table in tables:
+        columns = read_columns(table, asset=asset, time_zone=config.time_zone)
+        if columns is None:
+            problems += table.problems
+        else:
+            problems += examine(columns, allow_gaps=config.allow_gaps)
+            parts.append(columns)
+    return parts, problems
+
+
+def _assemble(parts: list[Columns], name: str, config: DataConfig) -> Bars:
+    """One panel on the union of all times."""
+    for part in parts:
+        if config.adjust and "adj_close" in part.values:
+            _adjust(part.values)
+        if config.stamp == "close":
+            part.time = _opening_times(part)
+    time = np.unique(np.concatenate([part.time for part in parts]))
+    assets = tuple(dict.fromkeys(str(asset) for part in parts for asset in dict.fromkeys(part.asset)))
+    extra = sorted({column for part in parts for column in part.values if column.startswith(USER_FEATURE)})
+    panel = {column: np.full((len(time), len(assets)), np.nan) for column in (*PRICES, "volume", *extra)}
+    index = {asset: i for i, asset in enumerate(assets)}
+    for part in parts:
+        row = np.searchsorted(time, part.time)
+        names, inverse = np.unique(part.asset, return_inverse=True)
+        column = np.array([index[str(asset)] for asset in names])[inverse]
+        for key, values in part.values.items():
+            if key in panel:
+                panel[key][row, column] = values
+    ohlcv = {key: panel[key] for key in (*PRICES, "volume")}
+    return Bars(time.astype("datetime64[ns]"), assets, **ohlcv, extra={key: panel[key] for key in extra}, source=name)
+
+
+def _adjust(values: dict[str, FloatArray]) -> None:
+    factor = values["adj_close"] / values["close"]
+    for name in PRICES:
+        values[name] = values[name] * factor
+    if "volume" in values:
+        values["volume"] = values["volume"] / factor
+
+
+def _opening_times(part: Columns) -> NDArray[np.int64]:
+    """A stamp of the close, less the length of a bar: the spacing that occurs most often."""
+    sizes, counts = np.unique(np.diff(np.unique(part.time)), return_counts=True)
+    if len(sizes) == 0:
+        raise DataError(f"{part.where}: data.stamp: close needs at least two bars to know how long a bar is")
+    return np.asarray(part.time - sizes[counts.argmax()], dtype=np.int64)
