@@ -1,0 +1,344 @@
+"""One step of all environments and assets: the accounting of DESIGN.md §4 "Trading", in float64.
+
+Everything is a plain array; the names below say which column holds what. B environments, A assets, n bars, D inputs.
+
+    panel (n, A, 4)   inputs (n, D_market) float32   years (n,)   rates (RATES,)
+    book (B, BOOK)    held (B, 2, A)    clock (B, CLOCK) int64    ring (B, W): equity of the last W closes
+    info (INFO, B)    orders (B, A): signed notional traded in this step
+
+All functions live in this file on purpose: numba's cache looks at the file of the compiled function alone, so a change
+in another file would not be seen.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+OPEN, CLOSE, IMPACT, CODE = range(4)
+PANEL_COLUMNS = 4
+NOT_LISTED, TRADABLE, NO_BAR, DELISTED = 0.0, 1.0, 2.0, 3.0
+
+(COMMISSION_RATE, SPREAD_RATE, FIXED_FEE, IMPACT_COEF, CASH_RATE, DEBIT_RATE, BORROW_RATE) = range(7)
+(GROSS_LIMIT, BAND, MAINTENANCE, FLOOR, INITIAL, SHARPE_REWARD, SHARPE_RATE, SHARPE_PRIOR) = range(7, 15)
+RATES = 15
+
+CASH, EQUITY, EPISODE_REWARD, SHARPE_MEAN, SHARPE_SQUARE = range(5)
+BOOK = 5
+UNITS, ENTRY = range(2)
+BAR, END, TRADE_FROM, EPISODE, LENGTH, ENDED = range(6)
+CLOCK = 6
+
+INFO_NAMES = (
+    "step_return",
+    "reward_costs_fraction",
+    "equity",
+    "turnover",
+    "exposure",
+    "net_exposure",
+    "pnl",
+    "commission",
+    "spread",
+    "impact",
+    "fees",
+    "interest_paid",
+    "interest_earned",
+    "write_off",
+    "n_trades",
+    "cash",
+    "bar",
+    "episode_reward",
+    "episode_length",
+)
+(
+    STEP_RETURN,
+    COSTS_FRACTION,
+    EQUITY_NOW,
+    TURNOVER,
+    EXPOSURE,
+    NET_EXPOSURE,
+    PNL,
+    COMMISSION,
+    SPREAD,
+    PRICE_IMPACT,
+    FEES,
+) = range(11)
+(INTEREST_PAID, INTEREST_EARNED, WRITE_OFF, N_TRADES, CASH_NOW, BAR_NOW, REWARD_SO_FAR, LENGTH_SO_FAR) = range(11, 19)
+INFO = 19
+
+ENTRY_RETURN_LIMIT = 0.5  # ± cut of the return since entry: a position held for years must not leave the trained range
+
+
+@numba.njit(cache=True, inline="always")
+def _fill(units, entry, desired, price, impact, rates, info, b):  # type: ignore[no-untyped-def]
+    """Trade one asset to `desired` units: returns (cash spent, new entry price, signed notional); books each cost."""
+    change = desired - units
+    notional = change * price
+    size = abs(notional)
+    commission = rates[COMMISSION_RATE] * size
+    spread = rates[SPREAD_RATE] * size
+    impact_cost = rates[IMPACT_COEF] * impact * math.sqrt(abs(change)) * size
+    fee = rates[FIXED_FEE]
+    info[COMMISSION, b] += commission
+    info[SPREAD, b] += spread
+    info[PRICE_IMPACT, b] += impact_cost
+    info[FEES, b] += fee
+    info[N_TRADES, b] += 1.0
+    if desired == 0.0 or units * desired < 0.0 or units == 0.0:
+        entry = price
+    elif abs(desired) > abs(units):  # average cost of what is held; a reduction leaves it
+        entry = (abs(units) * entry + abs(change) * price) / abs(desired)
+    return notional + commission + spread + impact_cost + fee, entry, notional
+
+
+@numba.njit(cache=True)
+def _close_all(t, column, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
+    """Close everything at open or close of bar t, with costs; returns the notional traded."""
+    traded = 0.0
+    for a in range(held.shape[2]):
+        units = held[b, UNITS, a]
+        if units != 0.0:
+            price = panel[t, a, column]
+            spent, _, notional = _fill(units, 0.0, 0.0, price, panel[t - 1, a, IMPACT], rates, info, b)
+            book[b, CASH] -= spent
+            orders[b, a] += notional
+            traded += abs(notional)
+            held[b, UNITS, a] = 0.0
+            held[b, ENTRY, a] = price
+    return traded
+
+
+@numba.njit(cache=True)
+def _trade(t, equity, targets, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
+    """Trade to the targets at the open of bar t + 1; returns the notional traded."""
+    n_assets = held.shape[2]
+    gross = 0.0
+    for a in range(n_assets):
+        code = panel[t + 1, a, CODE]
+        if code != NOT_LISTED and code != DELISTED and not math.isnan(targets[b, a]):
+            gross += abs(targets[b, a])
+    scale = rates[GROSS_LIMIT] / gross if gross > rates[GROSS_LIMIT] else 1.0
+    traded = 0.0
+    for a in range(n_assets):
+        code = panel[t + 1, a, CODE]
+        units = held[b, UNITS, a]
+        price = panel[t + 1, a, OPEN]
+        if code == TRADABLE:
+            weight = targets[b, a] * scale
+            if math.isnan(weight) or abs(weight - units * price / equity) < rates[BAND]:
+                continue
+            desired = weight * equity / price
+        elif code == DELISTED:
+            desired = 0.0
+        else:
+            continue
+        if desired == units:
+            continue
+        spent, entry, notional = _fill(units, held[b, ENTRY, a], desired, price, panel[t, a, IMPACT], rates, info, b)
+        book[b, CASH] -= spent
+        orders[b, a] = notional
+        traded += abs(notional)
+        held[b, UNITS, a] = desired
+        held[b, ENTRY, a] = entry
+    return traded
+
+
+@numba.njit(cache=True)
+def _worth(t, column, panel, held, b):  # type: ignore[no-untyped-def]
+    """(net, gross) value of what is held, at open or close of bar t."""
+    net, gross = 0.0, 0.0
+    for a in range(held.shape[2]):
+        value = held[b, UNITS, a] * panel[t, a, column]
+        net += value
+        gross += abs(value)
+    return net, gross
+
+
+@numba.njit(cache=True)
+def _interest(t, years, panel, rates, book, held, info, b):  # type: ignore[no-untyped-def]
+    """Book what cash earns and what debit and short positions cost from close t to close t + 1."""
+    cash, time = book[b, CASH], years[t + 1]
+    short = 0.0
+    for a in range(held.shape[2]):
+        short -= min(held[b, UNITS, a] * panel[t, a, CLOSE], 0.0)
+    paid = short * rates[BORROW_RATE] * time - min(cash, 0.0) * rates[DEBIT_RATE] * time
+    earned = max(cash, 0.0) * rates[CASH_RATE] * time
+    book[b, CASH] = cash + earned - paid
+    info[INTEREST_PAID, b] = paid
+    info[INTEREST_EARNED, b] = earned
+
+
+@numba.njit(cache=True)
+def _account(t, targets, panel, years, rates, book, held, clock, orders, info, b):  # type: ignore[no-untyped-def]
+    """Steps 1 to 5 of the design for one environment, from close t to close t + 1; True when the account ends."""
+    before = book[b, EQUITY]
+    at_close, _ = _worth(t, CLOSE, panel, held, b)
+    _interest(t, years, panel, rates, book, held, info, b)
+    at_open, gross = _worth(t + 1, OPEN, panel, held, b)
+    equity = book[b, CASH] + at_open
+    pnl = at_open - at_close
+    floor = rates[FLOOR]
+    if equity < rates[MAINTENANCE] * gross or equity <= floor:
+        ended = True
+        traded = _close_all(t + 1, OPEN, panel, rates, book, held, orders, info, b)
+    else:
+        ended = False
+        traded = 0.0
+        if clock[b, ENDED] == 0:
+            traded = _trade(t, equity, targets, panel, rates, book, held, orders, info, b)
+        value, _ = _worth(t + 1, OPEN, panel, held, b)
+        marked, gross = _worth(t + 1, CLOSE, panel, held, b)
+        pnl += marked - value
+        now = book[b, CASH] + marked
+        if now < rates[MAINTENANCE] * gross or now <= floor:
+            ended = True
+            traded += _close_all(t + 1, CLOSE, panel, rates, book, held, orders, info, b)
+    net, gross = _worth(t + 1, CLOSE, panel, held, b)
+    now = book[b, CASH] + net
+    if now < floor:
+        info[WRITE_OFF, b] = floor - now
+        book[b, CASH] += floor - now
+        now = floor
+    book[b, EQUITY] = now
+    paid = info[COMMISSION, b] + info[SPREAD, b] + info[PRICE_IMPACT, b] + info[FEES, b] + info[INTEREST_PAID, b]
+    info[PNL, b] = pnl
+    info[STEP_RETURN, b] = math.log(now / before)
+    info[COSTS_FRACTION, b] = paid / before
+    info[TURNOVER, b] = traded / max(equity, floor)
+    info[EXPOSURE, b] = gross / now
+    info[NET_EXPOSURE, b] = net / now
+    return ended
+
+
+@numba.njit(cache=True)
+def _observe(b, panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
+    """Market inputs of the bar, then weights, returns since entry, and the drawdown over the last W closes."""
+    t, n_market, n_assets = clock[b, BAR], inputs.shape[1], held.shape[2]
+    for i in range(n_market):
+        obs[b, i] = inputs[t, i]
+    equity = book[b, EQUITY]
+    for a in range(n_assets):
+        units, price = held[b, UNITS, a], panel[t, a, CLOSE]
+        gain = 0.0
+        if units != 0.0:
+            gain = math.log(price / held[b, ENTRY, a])
+            gain = max(-ENTRY_RETURN_LIMIT, min(ENTRY_RETURN_LIMIT, gain if units > 0.0 else -gain))
+        obs[b, n_market + a] = units * price / equity
+        obs[b, n_market + n_assets + a] = gain
+    peak = equity
+    for i in range(ring.shape[1]):
+        if ring[b, i] > peak:
+            peak = ring[b, i]
+    obs[b, n_market + 2 * n_assets] = equity / peak - 1.0
+
+
+@numba.njit(cache=True)
+def _begin(b, start, end, trade_from, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
+    """A flat account at bar `start`."""
+    clock[b, BAR], clock[b, END], clock[b, TRADE_FROM] = start, end, trade_from
+    clock[b, LENGTH] = clock[b, ENDED] = 0
+    book[b, CASH] = book[b, EQUITY] = rates[INITIAL]
+    book[b, EPISODE_REWARD] = book[b, SHARPE_MEAN] = 0.0
+    book[b, SHARPE_SQUARE] = rates[SHARPE_PRIOR]
+    held[b] = 0.0
+    ring[b] = 0.0
+    ring[b, 0] = rates[INITIAL]
+
+
+@numba.njit(cache=True)
+def _random(seed, stream, counter, draw):  # type: ignore[no-untyped-def]
+    """64 random bits of (seed, stream, counter, draw): SplitMix64's mixer over the four (Steele et al. 2014)."""
+    z = np.uint64(seed)
+    for word in (np.uint64(stream), np.uint64(counter), np.uint64(draw)):
+        z = (z ^ word) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return z
+
+
+@numba.njit(cache=True)
+def begin_random(b, window, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
+    """The next random window of environment b. window = (first bar, bars, episode steps, seed, first stream, stagger)."""
+    first, n_bars, steps = window[0], window[1], window[2]
+    episode = clock[b, EPISODE]
+    if window[5] != 0 and episode == 0:
+        # The first episode is cut to a random length, so that environments do not end in step for ever.
+        steps = 1 + np.int64(_random(window[3], window[4] + b, episode, 1) % np.uint64(steps))
+    starts = n_bars - steps
+    start = first + np.int64(_random(window[3], window[4] + b, episode, 0) % np.uint64(starts))
+    clock[b, EPISODE] = episode + 1
+    _begin(b, start, start + steps, start, rates, book, held, clock, ring)
+
+
+@numba.njit(cache=True)
+def _reward(b, rates, book, info):  # type: ignore[no-untyped-def]
+    """step_return, or the differential Sharpe ratio (Moody and Saffell 2001, eq. 9) with a prior variance."""
+    gain = info[STEP_RETURN, b]
+    if rates[SHARPE_REWARD] == 0.0:
+        return gain
+    mean, square, rate = book[b, SHARPE_MEAN], book[b, SHARPE_SQUARE], rates[SHARPE_RATE]
+    d_mean, d_square = gain - mean, gain * gain - square
+    variance = max(square - mean * mean, 1e-4 * rates[SHARPE_PRIOR])
+    book[b, SHARPE_MEAN] = mean + rate * d_mean
+    book[b, SHARPE_SQUARE] = square + rate * d_square
+    return (square * d_mean - 0.5 * mean * d_square) / variance**1.5
+
+
+@numba.njit(cache=True)
+def step_all(  # type: ignore[no-untyped-def]
+    targets, panel, inputs, years, rates, window, auto, book, held, clock, ring, orders, info, obs, final, reward, ends
+):
+    """Step every environment by one bar; returns how many episodes ended. ends (2, B): terminated, truncated.
+
+    With `auto` an environment that ended starts again in a new random window and its last observation goes to `final`;
+    without it, an ended account stays in cash to the end of its window.
+    """
+    n_ended = 0
+    for b in range(clock.shape[0]):
+        t = clock[b, BAR]
+        ended = False
+        if t >= clock[b, TRADE_FROM]:
+            ended = (
+                _account(t, targets, panel, years, rates, book, held, clock, orders, info, b) and clock[b, ENDED] == 0
+            )
+        else:  # warm-up: flat, nothing is traded, no interest
+            info[STEP_RETURN, b] = 0.0
+        info[EQUITY_NOW, b], info[CASH_NOW, b], info[BAR_NOW, b] = book[b, EQUITY], book[b, CASH], t + 1
+        clock[b, BAR] = t + 1
+        clock[b, LENGTH] += 1
+        ring[b, clock[b, LENGTH] % ring.shape[1]] = book[b, EQUITY]
+        reward[b] = _reward(b, rates, book, info)
+        book[b, EPISODE_REWARD] += reward[b]
+        info[REWARD_SO_FAR, b], info[LENGTH_SO_FAR, b] = book[b, EPISODE_REWARD], clock[b, LENGTH]
+        ends[0, b] = ended
+        ends[1, b] = not ended and t + 1 >= clock[b, END]
+        if ended:
+            clock[b, ENDED] = 1
+        if auto and (ends[0, b] or ends[1, b]):
+            n_ended += 1
+            _observe(b, panel, inputs, book, held, clock, ring, final)
+            begin_random(b, window, rates, book, held, clock, ring)
+        _observe(b, panel, inputs, book, held, clock, ring, obs)
+    return n_ended
+
+
+@numba.njit(cache=True)
+def begin_all(window, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
+    """A new random window for every environment."""
+    for b in range(clock.shape[0]):
+        begin_random(b, window, rates, book, held, clock, ring)
+
+
+@numba.njit(cache=True)
+def place_all(start, end, trade_from, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
+    """The same explicit window for every environment."""
+    for b in range(clock.shape[0]):
+        _begin(b, start, end, trade_from, rates, book, held, clock, ring)
+
+
+@numba.njit(cache=True)
+def observe_all(panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
+    """Observation of every environment as it stands."""
+    for b in range(clock.shape[0]):
+        _observe(b, panel, inputs, book, held, clock, ring, obs)

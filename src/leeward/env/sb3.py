@@ -1,0 +1,186 @@
+"""Stable-Baselines3 VecEnvs: the batched trading env, and the running return as a wrapper. The only file here with SB3."""
+
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+
+from leeward.config.trading import EnvConfig
+from leeward.env import kernel as k
+from leeward.env.actions import make_actions
+from leeward.env.simulation import INFO_INDEX, Simulation, Step
+from leeward.env.trading_env import Data, as_config, as_market, observation_space
+
+__all__ = ["Info", "TradingVecEnv"]
+
+
+class Info(MutableMapping[str, Any]):
+    """The info of one env and step, read from the arrays of all envs when asked; what is set stays with this one."""
+
+    __slots__ = ("_env", "_own", "_step")
+
+    def __init__(self, step: Step, env: int) -> None:
+        self._step = step
+        self._env = env
+        self._own: dict[str, Any] | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        if self._own is not None and key in self._own:
+            return self._own[key]
+        return float(self._step.info[INFO_INDEX[key], self._env])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if self._own is None:
+            self._own = {}
+        self._own[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        if self._own is None:
+            raise KeyError(key)
+        del self._own[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from k.INFO_NAMES
+        yield from (key for key in self._own or () if key not in INFO_INDEX)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        # SB3 asks every info for "episode" every step: no exception on the way.
+        if key in INFO_INDEX or (self._own is not None and key in self._own):
+            return self[key]
+        return default
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class TradingVecEnv(VecEnv):
+    """B accounts in one market, stepped by one call of the kernel; episodes start again by themselves.
+
+    `info_arrays` is the info of the last step as one (B,) array per key: the fast way. `infos` are mappings that read
+    the same arrays; finished envs carry terminal_observation, TimeLimit.truncated and Monitor's episode {r, l, t}.
+    """
+
+    def __init__(
+        self,
+        data: Data = "sample:nasdaq",
+        n_envs: int = 1,
+        *,
+        split: str = "train",
+        seed: int = 0,
+        first_env: int = 0,
+        stagger: bool = True,
+        config: EnvConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        self.simulation = Simulation(
+            as_market(data),
+            config or as_config(settings),
+            n_envs=n_envs,
+            split=split,
+            seed=seed,
+            first_env=first_env,
+            stagger=stagger,
+        )
+        self.actions = make_actions(self.simulation.config, self.simulation.n_assets)
+        self.render_mode: str | None = None
+        self.info_arrays: dict[str, NDArray[Any]] = {}
+        self._targets = np.zeros((n_envs, self.simulation.n_assets))
+        self._next_seed: int | None = None
+        self._born = time.monotonic()
+        super().__init__(n_envs, observation_space(self.simulation), self.actions.space)
+
+    def reset(self) -> NDArray[np.float32]:
+        """All envs in new windows. After `seed` the streams begin anew, otherwise they go on."""
+        if self._next_seed is not None:
+            self.simulation.reseed(self._next_seed)
+            self._next_seed = None
+        self._reset_seeds()
+        self._reset_options()
+        return self.simulation.restart()
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self._targets = self.actions.targets(actions)
+
+    def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[Any]]:
+        simulation = self.simulation
+        step = simulation.step(self._targets)
+        dones = step.ends[0] | step.ends[1]
+        infos: list[Any] = list(map(Info, repeat(step), range(self.num_envs)))
+        arrays: dict[str, NDArray[Any]] = dict(zip(k.INFO_NAMES, step.info, strict=True))
+        arrays["terminated"], arrays["truncated"] = step.ends
+        self.info_arrays = arrays
+        if step.n_ended:
+            self._finish(step, dones, infos)
+        return step.observations, step.rewards.astype(np.float32), dones, infos
+
+    def _finish(self, step: Step, dones: NDArray[np.bool_], infos: list[Any]) -> None:
+        """What SB3 expects of envs whose episode ended in this step."""
+        elapsed = round(time.monotonic() - self._born, 6)
+        reward, length = step["episode_reward"], step["episode_length"]
+        for env in np.flatnonzero(dones).tolist():
+            info = infos[env]
+            info["terminal_observation"] = self.simulation.final_observations[env].copy()
+            info["TimeLimit.truncated"] = bool(step.ends[1, env])
+            info["episode"] = {"r": float(reward[env]), "l": int(length[env]), "t": elapsed}
+
+    def observe(self) -> NDArray[np.float32]:
+        """(B, D) observations as things stand, e.g. after `load_state_dict`."""
+        return self.simulation.observe()
+
+    @property
+    def final_observations(self) -> NDArray[np.float32]:
+        """(B, D) last observations of the episodes that ended in the last step; other rows are older. Copy to keep."""
+        return self.simulation.final_observations
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        return self.simulation.observation_names
+
+    @property
+    def attackable(self) -> NDArray[np.bool_]:
+        return self.simulation.attackable
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.simulation.state_dict() | {"next_seed": self._next_seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.simulation.load_state_dict(state)
+        self._next_seed = state["next_seed"]
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Key the streams by `seed` at the next reset; env i draws from (seed, i)."""
+        if seed is not None:
+            self._next_seed = seed
+        return [seed] * self.num_envs
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(
+            f"the envs of a TradingVecEnv share their settings; make another one to change {attr_name!r}"
+        )
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        raise AttributeError(
+            f"the envs of a TradingVecEnv are not separate objects; {method_name!r} cannot be called on one"
+        )
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
+        """True for Monitor, whose work is done here."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
