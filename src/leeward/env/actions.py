@@ -48,7 +48,7 @@ class Positions:
             raise EnvironmentFault(
                 f"an action must be 0 … {len(self.positions) - 1}, got {choice.min()} … {choice.max()}"
             )
-        return self.positions[choice]
+        return np.asarray(self.positions[choice])
 
 
 Actions = Weights | Positions

@@ -1,4 +1,4 @@
-"""What the kernel needs to know of prices and costs, laid out for it: one row per bar and asset, one vector of rates."""
+"""Prices and costs, laid out for the kernel: one row per bar and asset, one vector of rates."""
 
 import numpy as np
 

@@ -15,6 +15,10 @@ import math
 import numba
 import numpy as np
 
+# Helpers are compiled into their callers: a call would count references of every array it is given, atomically.
+_helper = numba.njit(cache=True, forceinline=True, error_model="numpy")
+_entry = numba.njit(cache=True, error_model="numpy")
+
 OPEN, CLOSE, IMPACT, CODE = range(4)
 PANEL_COLUMNS = 4
 NOT_LISTED, TRADABLE, NO_BAR, DELISTED = 0.0, 1.0, 2.0, 3.0
@@ -69,7 +73,7 @@ INFO = 19
 ENTRY_RETURN_LIMIT = 0.5  # ± cut of the return since entry: a position held for years must not leave the trained range
 
 
-@numba.njit(cache=True, inline="always")
+@_helper
 def _fill(units, entry, desired, price, impact, rates, info, b):  # type: ignore[no-untyped-def]
     """Trade one asset to `desired` units: returns (cash spent, new entry price, signed notional); books each cost."""
     change = desired - units
@@ -91,7 +95,7 @@ def _fill(units, entry, desired, price, impact, rates, info, b):  # type: ignore
     return notional + commission + spread + impact_cost + fee, entry, notional
 
 
-@numba.njit(cache=True)
+@_helper
 def _close_all(t, column, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
     """Close everything at open or close of bar t, with costs; returns the notional traded."""
     traded = 0.0
@@ -108,7 +112,7 @@ def _close_all(t, column, panel, rates, book, held, orders, info, b):  # type: i
     return traded
 
 
-@numba.njit(cache=True)
+@_helper
 def _trade(t, equity, targets, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
     """Trade to the targets at the open of bar t + 1; returns the notional traded."""
     n_assets = held.shape[2]
@@ -143,7 +147,7 @@ def _trade(t, equity, targets, panel, rates, book, held, orders, info, b):  # ty
     return traded
 
 
-@numba.njit(cache=True)
+@_helper
 def _worth(t, column, panel, held, b):  # type: ignore[no-untyped-def]
     """(net, gross) value of what is held, at open or close of bar t."""
     net, gross = 0.0, 0.0
@@ -154,7 +158,7 @@ def _worth(t, column, panel, held, b):  # type: ignore[no-untyped-def]
     return net, gross
 
 
-@numba.njit(cache=True)
+@_helper
 def _interest(t, years, panel, rates, book, held, info, b):  # type: ignore[no-untyped-def]
     """Book what cash earns and what debit and short positions cost from close t to close t + 1."""
     cash, time = book[b, CASH], years[t + 1]
@@ -168,7 +172,7 @@ def _interest(t, years, panel, rates, book, held, info, b):  # type: ignore[no-u
     info[INTEREST_EARNED, b] = earned
 
 
-@numba.njit(cache=True)
+@_helper
 def _account(t, targets, panel, years, rates, book, held, clock, orders, info, b):  # type: ignore[no-untyped-def]
     """Steps 1 to 5 of the design for one environment, from close t to close t + 1; True when the account ends."""
     before = book[b, EQUITY]
@@ -210,7 +214,7 @@ def _account(t, targets, panel, years, rates, book, held, clock, orders, info, b
     return ended
 
 
-@numba.njit(cache=True)
+@_helper
 def _observe(b, panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
     """Market inputs of the bar, then weights, returns since entry, and the drawdown over the last W closes."""
     t, n_market, n_assets = clock[b, BAR], inputs.shape[1], held.shape[2]
@@ -232,7 +236,7 @@ def _observe(b, panel, inputs, book, held, clock, ring, obs):  # type: ignore[no
     obs[b, n_market + 2 * n_assets] = equity / peak - 1.0
 
 
-@numba.njit(cache=True)
+@_helper
 def _begin(b, start, end, trade_from, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
     """A flat account at bar `start`."""
     clock[b, BAR], clock[b, END], clock[b, TRADE_FROM] = start, end, trade_from
@@ -245,7 +249,7 @@ def _begin(b, start, end, trade_from, rates, book, held, clock, ring):  # type: 
     ring[b, 0] = rates[INITIAL]
 
 
-@numba.njit(cache=True)
+@_helper
 def _random(seed, stream, counter, draw):  # type: ignore[no-untyped-def]
     """64 random bits of (seed, stream, counter, draw): SplitMix64's mixer over the four (Steele et al. 2014)."""
     z = np.uint64(seed)
@@ -257,9 +261,9 @@ def _random(seed, stream, counter, draw):  # type: ignore[no-untyped-def]
     return z
 
 
-@numba.njit(cache=True)
+@_helper
 def begin_random(b, window, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
-    """The next random window of environment b. window = (first bar, bars, episode steps, seed, first stream, stagger)."""
+    """The next random window of environment b; window: first bar, bars, steps, seed, first env, stagger."""
     first, n_bars, steps = window[0], window[1], window[2]
     episode = clock[b, EPISODE]
     if window[5] != 0 and episode == 0:
@@ -271,7 +275,7 @@ def begin_random(b, window, rates, book, held, clock, ring):  # type: ignore[no-
     _begin(b, start, start + steps, start, rates, book, held, clock, ring)
 
 
-@numba.njit(cache=True)
+@_helper
 def _reward(b, rates, book, info):  # type: ignore[no-untyped-def]
     """step_return, or the differential Sharpe ratio (Moody and Saffell 2001, eq. 9) with a prior variance."""
     gain = info[STEP_RETURN, b]
@@ -285,7 +289,7 @@ def _reward(b, rates, book, info):  # type: ignore[no-untyped-def]
     return (square * d_mean - 0.5 * mean * d_square) / variance**1.5
 
 
-@numba.njit(cache=True)
+@_entry
 def step_all(  # type: ignore[no-untyped-def]
     targets, panel, inputs, years, rates, window, auto, book, held, clock, ring, orders, info, obs, final, reward, ends
 ):
@@ -323,21 +327,21 @@ def step_all(  # type: ignore[no-untyped-def]
     return n_ended
 
 
-@numba.njit(cache=True)
+@_entry
 def begin_all(window, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
     """A new random window for every environment."""
     for b in range(clock.shape[0]):
         begin_random(b, window, rates, book, held, clock, ring)
 
 
-@numba.njit(cache=True)
+@_entry
 def place_all(start, end, trade_from, rates, book, held, clock, ring):  # type: ignore[no-untyped-def]
     """The same explicit window for every environment."""
     for b in range(clock.shape[0]):
         _begin(b, start, end, trade_from, rates, book, held, clock, ring)
 
 
-@numba.njit(cache=True)
+@_entry
 def observe_all(panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
     """Observation of every environment as it stands."""
     for b in range(clock.shape[0]):

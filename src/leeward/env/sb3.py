@@ -1,9 +1,8 @@
-"""Stable-Baselines3 VecEnvs: the batched trading env, and the running return as a wrapper. The only file here with SB3."""
+"""Stable-Baselines3 VecEnvs: the batched trading env, and the running return as a wrapper."""
 
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from itertools import repeat
-from typing import Any
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
@@ -25,38 +24,30 @@ class Info(MutableMapping[str, Any]):
 
     __slots__ = ("_env", "_own", "_step")
 
-    def __init__(self, step: Step, env: int) -> None:
-        self._step = step
-        self._env = env
-        self._own: dict[str, Any] | None = None
+    def __init__(self, step: Step, env: int, own: dict[str, Any]) -> None:
+        self._step, self._env, self._own = step, env, own
 
     def __getitem__(self, key: str) -> Any:
-        if self._own is not None and key in self._own:
+        if key in self._own:
             return self._own[key]
         return float(self._step.info[INFO_INDEX[key], self._env])
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if self._own is None:
-            self._own = {}
         self._own[key] = value
 
     def __delitem__(self, key: str) -> None:
-        if self._own is None:
-            raise KeyError(key)
         del self._own[key]
 
     def __iter__(self) -> Iterator[str]:
         yield from k.INFO_NAMES
-        yield from (key for key in self._own or () if key not in INFO_INDEX)
+        yield from (key for key in self._own if key not in INFO_INDEX)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def get(self, key: str, default: Any = None) -> Any:
         # SB3 asks every info for "episode" every step: no exception on the way.
-        if key in INFO_INDEX or (self._own is not None and key in self._own):
-            return self[key]
-        return default
+        return self[key] if key in INFO_INDEX or key in self._own else default
 
     def copy(self) -> dict[str, Any]:
         return dict(self)
@@ -65,11 +56,41 @@ class Info(MutableMapping[str, Any]):
         return repr(dict(self))
 
 
+class Infos(Sequence[Info]):
+    """B infos, made when the first of them is looked at: a learner that reads `info_arrays` never pays for them."""
+
+    __slots__ = ("_finished", "_made", "_step")
+
+    def __init__(self, step: Step, finished: dict[int, dict[str, Any]]) -> None:
+        self._step, self._finished = step, finished
+        self._made: list[Info] | None = None
+
+    def _all(self) -> list[Info]:
+        if self._made is None:
+            n_envs = len(self._step.rewards)
+            self._made = [Info(self._step, env, self._finished.get(env) or {}) for env in range(n_envs)]
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._step.rewards)
+
+    def __iter__(self) -> Iterator[Info]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Info: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Info]: ...
+    def __getitem__(self, index: int | slice) -> Info | list[Info]:
+        return self._all()[index]
+
+
 class TradingVecEnv(VecEnv):
     """B accounts in one market, stepped by one call of the kernel; episodes start again by themselves.
 
     `info_arrays` is the info of the last step as one (B,) array per key: the fast way. `infos` are mappings that read
-    the same arrays; finished envs carry terminal_observation, TimeLimit.truncated and Monitor's episode {r, l, t}.
+    the same arrays when looked at; finished envs carry terminal_observation, TimeLimit.truncated and Monitor's episode
+    {r, l, t}.
     """
 
     def __init__(
@@ -95,7 +116,7 @@ class TradingVecEnv(VecEnv):
         )
         self.actions = make_actions(self.simulation.config, self.simulation.n_assets)
         self.render_mode: str | None = None
-        self.info_arrays: dict[str, NDArray[Any]] = {}
+        self._step: Step | None = None
         self._targets = np.zeros((n_envs, self.simulation.n_assets))
         self._next_seed: int | None = None
         self._born = time.monotonic()
@@ -113,27 +134,33 @@ class TradingVecEnv(VecEnv):
     def step_async(self, actions: NDArray[Any]) -> None:
         self._targets = self.actions.targets(actions)
 
-    def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[Any]]:
+    def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], Any]:
         simulation = self.simulation
-        step = simulation.step(self._targets)
+        step = self._step = simulation.step(self._targets)
         dones = step.ends[0] | step.ends[1]
-        infos: list[Any] = list(map(Info, repeat(step), range(self.num_envs)))
-        arrays: dict[str, NDArray[Any]] = dict(zip(k.INFO_NAMES, step.info, strict=True))
-        arrays["terminated"], arrays["truncated"] = step.ends
-        self.info_arrays = arrays
-        if step.n_ended:
-            self._finish(step, dones, infos)
+        infos: Any = Infos(step, self._finished(step, dones) if step.n_ended else {})
         return step.observations, step.rewards.astype(np.float32), dones, infos
 
-    def _finish(self, step: Step, dones: NDArray[np.bool_], infos: list[Any]) -> None:
+    def _finished(self, step: Step, dones: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
         """What SB3 expects of envs whose episode ended in this step."""
         elapsed = round(time.monotonic() - self._born, 6)
         reward, length = step["episode_reward"], step["episode_length"]
-        for env in np.flatnonzero(dones).tolist():
-            info = infos[env]
-            info["terminal_observation"] = self.simulation.final_observations[env].copy()
-            info["TimeLimit.truncated"] = bool(step.ends[1, env])
-            info["episode"] = {"r": float(reward[env]), "l": int(length[env]), "t": elapsed}
+        return {
+            env: {
+                "terminal_observation": self.simulation.final_observations[env].copy(),
+                "TimeLimit.truncated": bool(step.ends[1, env]),
+                "episode": {"r": float(reward[env]), "l": int(length[env]), "t": elapsed},
+            }
+            for env in np.flatnonzero(dones).tolist()
+        }
+
+    @property
+    def info_arrays(self) -> dict[str, NDArray[Any]]:
+        """One (B,) array per key of the last step's info, and `terminated` and `truncated`; empty before it."""
+        if self._step is None:
+            return {}
+        arrays: dict[str, NDArray[Any]] = dict(zip(k.INFO_NAMES, self._step.info, strict=True))
+        return arrays | {"terminated": self._step.ends[0], "truncated": self._step.ends[1]}
 
     def observe(self) -> NDArray[np.float32]:
         """(B, D) observations as things stand, e.g. after `load_state_dict`."""

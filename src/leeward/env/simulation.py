@@ -37,15 +37,15 @@ class Step:
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        return self.ends[0]
+        return np.asarray(self.ends[0])
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        return self.ends[1]
+        return np.asarray(self.ends[1])
 
     def __getitem__(self, name: str) -> FloatArray:
         """(B,) of one entry of the info, by name."""
-        return self.info[INFO_INDEX[name]]
+        return np.asarray(self.info[INFO_INDEX[name]])
 
 
 class Simulation:
@@ -142,7 +142,8 @@ class Simulation:
         ends = np.empty((2, n), dtype=np.bool_)
         n_ended = k.step_all(
             targets, self._panel, self._inputs, self._years, self._rates, self._window, self._auto,
-            self.book, self.held, self.clock, self.ring, orders, info, observations, self.final_observations, rewards, ends,
+            self.book, self.held, self.clock, self.ring,
+            orders, info, observations, self.final_observations, rewards, ends,
         )  # fmt: skip
         return Step(observations, rewards, ends, info, orders, n_ended)
 

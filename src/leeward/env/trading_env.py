@@ -73,7 +73,8 @@ class TradingEnv(gym.Env[NDArray[np.float32], Any]):
     ) -> None:
         self.simulation = Simulation(as_market(data), config or as_config(settings), n_envs=1, split=split)
         self.actions = make_actions(self.simulation.config, self.simulation.n_assets)
-        self.action_space, self.observation_space = self.actions.space, observation_space(self.simulation)
+        self.action_space = self.actions.space
+        self.observation_space: gym.Space[Any] = observation_space(self.simulation)
         self.render_mode = render_mode
 
     def reset(
