@@ -1,0 +1,153 @@
+"""An independent ledger of DESIGN.md §4 "Trading": plain Python, dictionaries and loops, nothing of the kernel.
+
+Written from the design's sentences, one asset at a time; slow on purpose. `Ledger.step` returns a dict per bar.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.config.trading import EnvConfig
+from leeward.market import Bars
+
+YEAR = 365 * 86_400
+
+
+@dataclass
+class Ledger:
+    bars: Bars
+    config: EnvConfig
+    bar: int
+    cash: float = 0.0
+    units: dict[int, float] = field(default_factory=dict)
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.cash = self.config.account.initial_equity
+        self.units = {a: 0.0 for a in range(len(self.bars.assets))}
+        self.floor = self.config.account.ruin * self.config.account.initial_equity
+
+    def has_bar(self, t: int, a: int) -> bool:
+        return not math.isnan(self.bars.close[t, a])
+
+    def last_close(self, t: int, a: int) -> float:
+        """The carried close; an asset that is not listed yet is worth nothing."""
+        while t >= 0 and not self.has_bar(t, a):
+            t -= 1
+        return float(self.bars.close[t, a]) if t >= 0 else 0.0
+
+    def price_at_open(self, t: int, a: int) -> float:
+        return float(self.bars.open[t, a]) if self.has_bar(t, a) else self.last_close(t, a)
+
+    def impact_fraction(self, t: int, a: int, units: float) -> float:
+        """coef · σ · sqrt(|units| / V) from the asset's own bars ≤ t."""
+        own = [i for i in range(t + 1) if self.has_bar(i, a)]
+        closes = [float(self.bars.close[i, a]) for i in own][-21:]
+        returns = [math.log(y / x) for x, y in zip(closes, closes[1:], strict=False)]
+        volumes = [float(self.bars.volume[i, a]) for i in own][-20:]
+        if len(returns) < 2 or any(math.isnan(v) for v in volumes):
+            return 0.0
+        volume = statistics.median(volumes)
+        if volume <= 0.0:
+            return 0.0
+        return self.config.costs.impact_coef * statistics.stdev(returns) * math.sqrt(abs(units) / volume)
+
+    def trade(self, t: int, a: int, desired: float, price: float, out: dict[str, Any]) -> None:
+        """Trade in the step that was decided at t."""
+        change = desired - self.units[a]
+        if change == 0.0:
+            return
+        costs = self.config.costs
+        size = abs(change * price)
+        bill = {
+            "commission": size * costs.commission_bps / 10_000,
+            "spread": size * costs.half_spread_bps / 10_000,
+            "impact": size * self.impact_fraction(t, a, change),
+            "fees": costs.fixed_fee,
+        }
+        for name, amount in bill.items():
+            out[name] += amount
+        self.cash -= change * price + sum(bill.values())
+        self.units[a] = desired
+        out["traded"] += size
+        out["n_trades"] += 1
+
+    def value(self, prices: dict[int, float]) -> tuple[float, float]:
+        worth = [self.units[a] * prices[a] for a in self.units]
+        return sum(worth), sum(abs(w) for w in worth)
+
+    def must_close(self, prices: dict[int, float]) -> bool:
+        net, gross = self.value(prices)
+        equity = self.cash + net
+        return equity < self.config.account.maintenance * gross or equity <= self.floor
+
+    def step(self, targets: list[float]) -> dict[str, Any]:
+        t, assets = self.bar, list(self.units)
+        account, costs = self.config.account, self.config.costs
+        closes = {a: self.last_close(t, a) for a in assets}
+        opens = {a: self.price_at_open(t + 1, a) for a in assets}
+        next_closes = {a: self.last_close(t + 1, a) for a in assets}
+        before = self.cash + self.value(closes)[0]
+        names = ("commission", "spread", "impact", "fees", "traded", "n_trades", "write_off")
+        out: dict[str, Any] = dict.fromkeys(names, 0.0)
+
+        years = float((self.bars.time[t + 1] - self.bars.time[t]).astype("int64")) / 1e9 / YEAR
+        short = sum(-self.units[a] * closes[a] for a in assets if self.units[a] < 0)
+        out["interest_paid"] = short * costs.borrow_rate * years + max(-self.cash, 0.0) * costs.debit_rate * years
+        out["interest_earned"] = max(self.cash, 0.0) * costs.cash_rate * years
+        self.cash += out["interest_earned"] - out["interest_paid"]
+        out["pnl"] = self.value(opens)[0] - self.value(closes)[0]
+        equity_at_open = self.cash + self.value(opens)[0]
+
+        terminated = False
+        if not self.ended and self.must_close(opens):
+            terminated = True
+            for a in assets:
+                self.trade(t, a, 0.0, opens[a], out)
+        elif not self.ended:
+            self.rebalance(t, targets, opens, equity_at_open, out)
+            held = self.value(opens)[0]
+            out["pnl"] += self.value(next_closes)[0] - held
+            if self.must_close(next_closes):
+                terminated = True
+                for a in assets:
+                    self.trade(t, a, 0.0, next_closes[a], out)
+        equity = self.cash + self.value(next_closes)[0]
+        if equity < self.floor:
+            out["write_off"] = self.floor - equity
+            self.cash += out["write_off"]
+            equity = self.floor
+        self.ended = self.ended or terminated
+        self.bar = t + 1
+        paid = sum(out[name] for name in ("commission", "spread", "impact", "fees", "interest_paid"))
+        out |= {
+            "equity": equity,
+            "cash": self.cash,
+            "units": dict(self.units),
+            "terminated": terminated,
+            "step_return": math.log(equity / before),
+            "reward_costs_fraction": paid / before,
+            "turnover": out["traded"] / max(equity_at_open, self.floor),
+            "exposure": self.value(next_closes)[1] / equity,
+            "before": before,
+        }
+        assert account.gross_limit > 0
+        return out
+
+    def rebalance(
+        self, t: int, targets: list[float], opens: dict[int, float], equity: float, out: dict[str, Any]
+    ) -> None:
+        account, n = self.config.account, len(self.bars)
+        listed = {a: any(self.has_bar(i, a) for i in range(t + 2)) for a in self.units}
+        gone = {a: not any(self.has_bar(i, a) for i in range(t + 1, n)) for a in self.units}
+        wanted = {a: targets[a] for a in self.units if listed[a] and not gone[a] and not math.isnan(targets[a])}
+        gross = sum(abs(w) for w in wanted.values())
+        scale = min(1.0, account.gross_limit / gross) if gross > 0 else 1.0
+        for a in self.units:
+            if gone[a]:
+                self.trade(t, a, 0.0, self.last_close(t, a), out)
+            elif a in wanted and self.has_bar(t + 1, a):
+                weight = wanted[a] * scale
+                if abs(weight - self.units[a] * opens[a] / equity) >= account.rebalance_band:
+                    self.trade(t, a, weight * equity / opens[a], opens[a], out)
