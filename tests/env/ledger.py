@@ -3,6 +3,7 @@
 Written from the design's sentences, one asset at a time; slow on purpose. `Ledger.step` returns a dict per bar.
 """
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.cash = self.config.account.initial_equity
-        self.units = {a: 0.0 for a in range(len(self.bars.assets))}
+        self.units = dict.fromkeys(range(len(self.bars.assets)), 0.0)
         self.floor = self.config.account.ruin * self.config.account.initial_equity
 
     def has_bar(self, t: int, a: int) -> bool:
@@ -44,7 +45,7 @@ class Ledger:
         """coef · σ · sqrt(|units| / V) from the asset's own bars ≤ t."""
         own = [i for i in range(t + 1) if self.has_bar(i, a)]
         closes = [float(self.bars.close[i, a]) for i in own][-21:]
-        returns = [math.log(y / x) for x, y in zip(closes, closes[1:], strict=False)]
+        returns = [math.log(y / x) for x, y in itertools.pairwise(closes)]
         volumes = [float(self.bars.volume[i, a]) for i in own][-20:]
         if len(returns) < 2 or any(math.isnan(v) for v in volumes):
             return 0.0

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from .ledger import Ledger
-from .panels import random_bars, small_market
 
 from leeward.config.trading import AccountConfig, CostsConfig, EnvConfig
 from leeward.env import Simulation
+
+from .ledger import Ledger
+from .panels import random_bars, small_market
 
 COMPARED = (
     "equity", "cash", "commission", "spread", "impact", "fees", "interest_paid", "interest_earned", "write_off",
@@ -17,14 +18,25 @@ COMPARED = (
 ALL_COSTS = CostsConfig(commission_bps=3.0, half_spread_bps=2.0, fixed_fee=7.0, impact_coef=0.8, cash_rate=0.02)
 
 CASES = {
-    "one asset, long only": dict(n_assets=1),
-    "one asset, short and leveraged": dict(n_assets=1, low=-2.0, high=2.0, limit=2.0),
-    "portfolio with missing bars": dict(n_assets=4, missing=0.2, low=-1.0),
-    "leveraged portfolio into margin calls": dict(
-        n_assets=3, low=-3.0, high=3.0, limit=5.0, volatility=0.12, missing=0.1
-    ),
-    "ruin in one night": dict(n_assets=2, low=-4.0, high=4.0, limit=6.0, volatility=0.3),
-    "no volume, wide band, targets left alone": dict(n_assets=5, missing=0.3, volume=False, band=0.1, alone=0.3),
+    "one asset, long only": {"n_assets": 1},
+    "one asset, short and leveraged": {"n_assets": 1, "low": -2.0, "high": 2.0, "limit": 2.0},
+    "portfolio with missing bars": {"n_assets": 4, "missing": 0.2, "low": -1.0},
+    "leveraged portfolio into margin calls": {
+        "n_assets": 3,
+        "low": -3.0,
+        "high": 3.0,
+        "limit": 5.0,
+        "volatility": 0.12,
+        "missing": 0.1,
+    },
+    "ruin in one night": {"n_assets": 2, "low": -4.0, "high": 4.0, "limit": 6.0, "volatility": 0.3},
+    "no volume, wide band, targets left alone": {
+        "n_assets": 5,
+        "missing": 0.3,
+        "volume": False,
+        "band": 0.1,
+        "alone": 0.3,
+    },
 }
 
 

@@ -2,21 +2,22 @@
 
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from leeward.config.trading import EnvConfig
 from leeward.env import kernel as k
 from leeward.env.actions import make_actions
+from leeward.env.running_return import extended_space
 from leeward.env.simulation import INFO_INDEX, Simulation, Step
 from leeward.env.trading_env import Data, as_config, as_market, observation_space
 
-__all__ = ["Info", "TradingVecEnv"]
+__all__ = ["Info", "RunningReturnVecEnv", "TradingVecEnv"]
 
 
 class Info(MutableMapping[str, Any]):
@@ -211,3 +212,42 @@ class TradingVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
         """True for Monitor, whose work is done here."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+
+class RunningReturnVecEnv(VecEnvWrapper):
+    """`RunningReturn` for a VecEnv: the sum of step returns (or rewards) of the episode is the last observation."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        super().__init__(venv, observation_space=extended_space(venv.observation_space))
+        self._totals = np.zeros(venv.num_envs)
+
+    def reset(self) -> NDArray[Any]:
+        self._totals[:] = 0.0
+        return self._extended(cast("NDArray[Any]", self.venv.reset()))
+
+    def step_wait(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], Any]:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        if isinstance(self.venv, TradingVecEnv):
+            self._totals += self.venv.info_arrays["step_return"]
+        else:
+            gains = (info.get("step_return", reward) for info, reward in zip(infos, rewards, strict=True))
+            self._totals += np.fromiter(gains, np.float64, self.num_envs)
+        for env in np.flatnonzero(dones).tolist():
+            last = infos[env]["terminal_observation"]
+            infos[env]["terminal_observation"] = np.append(last, np.asarray(self._totals[env], dtype=last.dtype))
+        self._totals[dones] = 0.0
+        return self._extended(cast("NDArray[Any]", observations)), rewards, dones, infos
+
+    def _extended(self, observations: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((observations, self._totals[:, None].astype(observations.dtype)), axis=1)
+
+    def observe(self) -> NDArray[Any]:
+        """(B, D + 1) as things stand; the wrapped env must be able to say so."""
+        return self._extended(self.venv.observe())  # type: ignore[attr-defined]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"venv": self.venv.state_dict(), "totals": self._totals.copy()}  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.venv.load_state_dict(state["venv"])  # type: ignore[attr-defined]
+        self._totals[:] = state["totals"]
