@@ -30,7 +30,7 @@ CASES = {
         "missing": 0.1,
     },
     "ruin in one night": {"n_assets": 2, "low": -4.0, "high": 4.0, "limit": 6.0, "volatility": 0.3},
-    "no volume, wide band, targets left alone": {
+    "no volume, band, targets left alone": {
         "n_assets": 5,
         "missing": 0.3,
         "volume": False,

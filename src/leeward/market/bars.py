@@ -21,7 +21,7 @@ JULIAN_YEAR_SECONDS = 365.25 * 86_400.0  # calendar years, for bars per year
 _PRICES = ("open", "high", "low", "close")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bars:
     """OHLCV of A assets on one time axis, the union of their bars. A bar's time is its opening."""
 
@@ -134,6 +134,10 @@ class Bars:
         for name in sorted(self.extra):
             digest.update(np.ascontiguousarray(self.extra[name]).tobytes())
         return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        first, last = (str(time.astype("datetime64[s]")) for time in (self.time[0], self.time[-1]))
+        return f"Bars({len(self)} bars, {first} to {last}, assets {', '.join(self.assets)}, from {self.source})"
 
     def __len__(self) -> int:
         return len(self.time)

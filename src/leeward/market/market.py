@@ -19,7 +19,7 @@ from leeward.market.splits import Split, split_bars, whole
 __all__ = ["Market", "prepare"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Market:
     """Everything an environment reads, n bars by A assets by F features.
 
@@ -62,6 +62,9 @@ class Market:
     @property
     def look_back(self) -> int:
         return longest_look_back(self.feature_names)
+
+    def __repr__(self) -> str:
+        return f"Market({self.bars!r}, {len(self.feature_names)} features, splits {', '.join(self.splits)})"
 
     def split(self, name: str) -> Split:
         if name not in self.splits:
