@@ -1,0 +1,115 @@
+"""Attacks on the observation and the balls they stay in."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import tensor
+from torch.testing import assert_close
+
+from leeward.errors import ArgumentError
+from leeward.maths.perturbation import BALLS, ascent_direction, fgsm_step, pgd_step, project
+
+F64 = torch.float64
+
+
+def row(*numbers: float) -> torch.Tensor:
+    return tensor(numbers, dtype=F64)
+
+
+def sizes(delta, ball):  # (S, F) -> (S,)
+    return delta.abs().amax(-1) if ball == "linf" else delta.norm(dim=-1)
+
+
+def test_projection_by_hand():
+    # linf, ε = 2: each feature is cut. l2, ε = 2.5: (3, 4) has norm 5, so it is halved.
+    assert_close(project(row(3.0, -4.0, 1.0), epsilon=2.0, ball="linf"), row(2.0, -2.0, 1.0))
+    assert_close(project(row(3.0, 4.0), epsilon=2.5, ball="l2"), row(1.5, 2.0))
+    assert torch.equal(project(row(0.3, 0.4), epsilon=2.5, ball="l2"), row(0.3, 0.4))
+
+
+def test_one_pgd_step_by_hand():
+    # linf: δ + 0.5·sign(g) = (0.5, −0.9), cut at 0.7. l2: δ + 1·(0.6, 0.8) = (0.6, 1.8), norm 1.897 → 1.
+    moved = pgd_step(row(0.0, -0.4), row(9.0, -3.0), step=0.5, epsilon=0.7, ball="linf")
+    assert_close(moved, row(0.5, -0.7))
+    moved = pgd_step(row(0.0, 1.0), row(3.0, 4.0), step=1.0, epsilon=1.0, ball="l2")
+    assert_close(moved, row(0.6, 1.8) / (0.36 + 3.24) ** 0.5)
+
+
+def test_fgsm_goes_to_the_edge_of_the_ball():
+    assert_close(fgsm_step(row(0.1, -7.0, 0.0), epsilon=0.2, ball="linf"), row(0.2, -0.2, 0.0))
+    assert_close(fgsm_step(row(3.0, 4.0), epsilon=0.5, ball="l2"), row(0.3, 0.4))
+
+
+def test_forbidden_features_do_not_move_and_take_no_share_of_the_step():
+    # Feature 0 is forbidden: the whole l2 step goes along feature 1, though feature 0 has the larger slope.
+    mask = tensor([False, True])
+    for ball in BALLS:
+        assert_close(
+            pgd_step(row(0.0, 0.0), row(40.0, 3.0), step=0.5, epsilon=1.0, ball=ball, mask=mask), row(0.0, 0.5)
+        )
+
+
+def test_a_forbidden_feature_cannot_poison_the_others():
+    mask = tensor([False, True])
+    for ball in BALLS:
+        moved = pgd_step(row(0.0, 0.0), row(torch.nan, 3.0), step=0.5, epsilon=1.0, ball=ball, mask=mask)
+        assert_close(moved, row(0.0, 0.5))
+
+
+@pytest.mark.parametrize("ball", list(BALLS))
+def test_a_zero_gradient_moves_nothing_and_a_zero_ball_holds_nothing(ball):
+    zero = torch.zeros(3, 4, dtype=F64)
+    assert torch.equal(pgd_step(zero, zero, step=1.0, epsilon=1.0, ball=ball), zero)
+    assert torch.equal(project(torch.ones(3, 4, dtype=F64), epsilon=0.0, ball=ball), zero)
+
+
+@given(seed=st.integers(0, 10_000), ball=st.sampled_from(sorted(BALLS)), epsilon=st.floats(0.01, 10))
+def test_the_attack_stays_in_the_ball_and_projecting_twice_changes_nothing(seed, ball, epsilon):
+    rng = np.random.default_rng(seed)
+    delta, gradient = (torch.from_numpy(rng.normal(scale=5, size=(3, 6))) for _ in range(2))
+    moved = pgd_step(delta, gradient, step=2.0, epsilon=epsilon, ball=ball)
+    assert bool((sizes(moved, ball) <= epsilon * (1 + 1e-12)).all())
+    assert_close(project(moved, epsilon=epsilon, ball=ball), moved, rtol=1e-12, atol=1e-12)
+
+
+@given(seed=st.integers(0, 10_000), ball=st.sampled_from(sorted(BALLS)))
+def test_no_other_point_of_the_ball_raises_a_linear_objective_more(seed, ball):
+    rng = np.random.default_rng(seed)
+    gradient = torch.from_numpy(rng.normal(size=(1, 5)))
+    best = (gradient * fgsm_step(gradient, epsilon=0.3, ball=ball)).sum()
+    others = project(torch.from_numpy(rng.normal(size=(200, 5))), epsilon=0.3, ball=ball)
+    assert float((gradient * others).sum(-1).max()) <= float(best) + 1e-9
+
+
+def test_steps_climb_a_curved_objective_to_its_top_inside_the_ball():
+    # −‖x − (0.2, −0.1)‖², whose top lies inside the ball of 1.
+    delta, top = torch.zeros(1, 2, dtype=F64), row(0.2, -0.1)
+    for _ in range(200):
+        delta = pgd_step(delta, -2 * (delta - top), step=0.005, epsilon=1.0, ball="l2")
+    assert_close(delta[0], top, rtol=0, atol=0.01)
+
+
+def test_directions_have_unit_size():
+    gradient = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 6)))
+    for ball in BALLS:
+        assert_close(sizes(ascent_direction(gradient, ball=ball), ball), torch.ones(4, dtype=F64))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ball": "l1"}, "unknown ball 'l1'; known: l2, linf"),
+        ({"epsilon": -0.1}, "epsilon must be finite and not negative, got -0.1"),
+        ({"epsilon": float("inf")}, "epsilon must be finite and not negative, got inf"),
+        ({"step": float("nan")}, "step must be finite and not negative, got nan"),
+        ({"gradient": torch.zeros(4, 3)}, r"gradient must have the shape of delta, \(2, 3\), got \(4, 3\)"),
+        ({"mask": torch.ones(3)}, "mask must be bool, got torch.float32"),
+        ({"mask": torch.ones(2, dtype=torch.bool)}, r"mask needs one entry per feature, \(3,\), got \(2,\)"),
+    ],
+)
+def test_an_attack_names_what_is_wrong(change, message):
+    call = {"delta": torch.zeros(2, 3), "gradient": torch.zeros(2, 3), "step": 0.1, "epsilon": 1.0, "ball": "l2"}
+    with pytest.raises(ArgumentError, match=message):
+        pgd_step(**(call | change))
