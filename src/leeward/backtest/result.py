@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 __all__ = ["COSTS", "TRADING_COSTS", "Outlook", "BacktestResult"]
 
 TRADING_COSTS = ("commission", "spread", "impact", "fees")  # paid when units change hands
-COSTS = (*TRADING_COSTS, "interest")  # interest: what was paid net of what cash earned
+COSTS = (*TRADING_COSTS, "interest")  # interest paid on debit and short positions; what cash earns is no cost
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,120 @@
+"""A whole backtest of one split in one call: the agent, its baselines, its numbers, its files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leeward.backtest import baselines
+from leeward.backtest.engine import Policy, run_policy, run_targets
+from leeward.backtest.evaluation import evaluate
+from leeward.backtest.files import write_backtest
+from leeward.backtest.metrics import Metrics
+from leeward.backtest.result import BacktestResult
+from leeward.config.trading import EnvConfig
+from leeward.market import Market
+
+__all__ = ["Backtest", "run_backtest", "assumptions_of", "notes_of"]
+
+_INDEX_NOTE = "The NASDAQ Composite is a price index without dividends and not itself tradable."
+
+
+@dataclass(frozen=True, eq=False)
+class Backtest:
+    """The agent and its baselines on one split."""
+
+    agent: BacktestResult
+    baselines: Mapping[str, BacktestResult]
+    metrics: Metrics
+
+    def write(self, folder: Path) -> None:
+        """metrics.json, equity.csv, positions.csv, trades.csv and, with an outlook, outlook.npz."""
+        write_backtest(folder, self.agent, self.baselines, self.metrics)
+
+
+def run_backtest(
+    policy: Policy,
+    market: Market,
+    config: EnvConfig,
+    *,
+    split: str,
+    rng: np.random.Generator,
+    alpha: float = 0.05,
+    limit: float | None = None,
+    seeds: int = 1,
+    best: Policy | NDArray[np.float64] | None = None,
+    fingerprints: Mapping[str, str] | None = None,
+    n_offsets: int = 1_000,
+    n_draws: int = 2_000,
+) -> Backtest:
+    """Score `policy` on a split beside cash, buy and hold, volatility target and its own timing.
+
+    `best` is the policy (or its targets (n, A)) that is known to be best on a control market. The volatility target is
+    fitted on train, to `limit`; without one, to the agent's own tail there.
+    """
+    agent = run_policy(policy, market, config, split=split, alpha=alpha, fingerprints=fingerprints)
+    others = {
+        "buy_and_hold": baselines.buy_and_hold(market, config, split=split),
+        "cash": baselines.cash(market, config, split=split),
+    }
+    tail = limit
+    if tail is None and "train" in market.splits:
+        on_train = agent if split == "train" else run_policy(policy, market, config, split="train", alpha=alpha)
+        tail = on_train.performance(alpha).cvar
+    if tail is not None and tail < 0.0 and "train" in market.splits:  # an agent that never trades has no tail to match
+        k = baselines.fit_volatility_target(tail, market, config, alpha=alpha)
+        others["volatility_target"] = baselines.volatility_target(k, market, config, split=split)
+    if best is not None:
+        others["best_policy"] = (
+            run_targets(best, market, config, split=split, name="best_policy")
+            if isinstance(best, np.ndarray)
+            else run_policy(best, market, config, split=split, alpha=alpha, name="best_policy")
+        )
+    order = [n for n in ("buy_and_hold", "volatility_target", "best_policy", "cash") if n in others]
+    metrics = evaluate(
+        agent,
+        {name: others[name] for name in order},
+        alpha=alpha,
+        limit=limit,
+        assumptions=assumptions_of(config),
+        rng=rng,
+        timing=baselines.timing_null(agent, market, config, rng=rng, n_offsets=n_offsets),
+        seeds=seeds,
+        notes=notes_of(market),
+        n_draws=n_draws,
+    )
+    return Backtest(agent, {name: others[name] for name in order}, metrics)
+
+
+def assumptions_of(config: EnvConfig) -> str:
+    """Fills and costs in words."""
+    costs = config.costs
+    parts = ["decided at the close and filled at the next open"]
+    for value, words in (
+        (costs.commission_bps, "bp commission"),
+        (costs.half_spread_bps, "bp half-spread"),
+        (costs.fixed_fee, "a fixed fee per order"),
+    ):
+        if value:
+            parts.append(f"{value:g} {words}")
+    if costs.impact_coef:
+        parts.append(f"square-root impact with coefficient {costs.impact_coef:g}")
+    if not (costs.commission_bps or costs.half_spread_bps or costs.fixed_fee or costs.impact_coef):
+        parts.append("no trading costs")
+    parts.append(
+        f"interest {costs.cash_rate:.3g} on cash, {costs.debit_rate:.3g} on debit, {costs.borrow_rate:.3g} on shorts"
+    )
+    return ", ".join(parts)
+
+
+def notes_of(market: Market) -> tuple[str, ...]:
+    """What a reader must know about the data."""
+    notes = []
+    if market.bars.source == "sample:nasdaq":
+        notes.append(_INDEX_NOTE)
+    if market.bars.extra:
+        names = ", ".join(sorted(market.bars.extra))
+        notes.append(f"Own features ({names}) are used as given: that they know no future is the user's word.")
+    return tuple(notes)
