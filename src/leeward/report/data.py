@@ -1,0 +1,82 @@
+"""What a report is made of: the files of a run directory, each one optional but a backtest."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from leeward.backtest.files import StoredBacktest, read_backtest
+from leeward.backtest.judgement import judged_split
+from leeward.errors import RunDirectoryError
+
+__all__ = ["ReportData", "load_run"]
+
+_SPLITS = ("train", "validation", "test")  # in the order of time; others follow by name
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """One run. What is None or empty was off or has not happened yet, and its section is left out."""
+
+    name: str
+    splits: dict[str, StoredBacktest]
+    config: str | None  # config.yaml as it was written
+    progress: pd.DataFrame | None  # one row per logged update
+    alerts: tuple[dict[str, Any], ...]
+    run: dict[str, Any]  # run.json: versions, seed, fingerprints, openings of the test split
+
+    @property
+    def judged(self) -> str:
+        return judged_split({name: stored.metrics for name, stored in self.splits.items()})
+
+    @property
+    def backtest(self) -> StoredBacktest:
+        """Of the judged split."""
+        return self.splits[self.judged]
+
+
+def load_run(run_dir: Path) -> ReportData:
+    """Read runs/<name>/: backtest/<split>/*, config.yaml, progress.csv, alerts.jsonl, run.json."""
+    if not run_dir.is_dir():
+        raise RunDirectoryError(f"{run_dir}: no such run directory; `leeward train` makes one")
+    found = sorted(path.parent.name for path in run_dir.glob("backtest/*/metrics.json"))
+    if not found:
+        raise RunDirectoryError(f"{run_dir}: no finished backtest in it; run `leeward backtest` first")
+    names = [name for name in _SPLITS if name in found] + [name for name in found if name not in _SPLITS]
+    config, run = run_dir / "config.yaml", run_dir / "run.json"
+    return ReportData(
+        name=run_dir.resolve().name,
+        splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
+        config=config.read_text(encoding="utf-8") if config.is_file() else None,
+        progress=_progress(run_dir / "progress.csv"),
+        alerts=_alerts(run_dir / "alerts.jsonl"),
+        run=_json(run, run.read_text(encoding="utf-8")) if run.is_file() else {},
+    )
+
+
+def _progress(path: Path) -> pd.DataFrame | None:
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    frame = pd.read_csv(path)
+    return frame if len(frame) > 1 else None  # one update is a point, not a curve
+
+
+def _alerts(path: Path) -> tuple[dict[str, Any], ...]:
+    if not path.is_file():
+        return ()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(_json(f"{path} line {i}", line) for i, line in enumerate(lines, start=1) if line.strip())
+
+
+def _json(where: object, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RunDirectoryError(
+            f"{where}: not JSON ({error.msg} at character {error.pos}); delete or repair it"
+        ) from None
+    if not isinstance(value, dict):
+        raise RunDirectoryError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value

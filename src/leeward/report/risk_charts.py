@@ -1,0 +1,127 @@
+"""Charts of what luck could have done: tails and Sharpe ratios per split with their intervals, and the timing null."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from leeward.backtest.files import StoredBacktest
+from leeward.backtest.metrics import AGENT, Metrics
+from leeward.report.figure import Figure, Trace, color, level, numbers
+
+__all__ = ["tails_chart", "sharpes_chart", "differences_chart", "timing_chart"]
+
+_TONES = {AGENT: "accent", "buy_and_hold": "ink-2", "volatility_target": "ink-3", "best_policy": "ink-2"}
+_SYMBOLS = {AGENT: "circle", "buy_and_hold": "square", "volatility_target": "diamond", "best_policy": "star"}
+
+
+def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
+    """CVaR with its interval, per split and strategy, and the limit."""
+    first = next(iter(splits.values())).metrics
+    layout = _layout("log-return of a bar", ".1%", list(splits))
+    if first.limit is not None:
+        layout |= level(first.limit, f"limit {first.limit:.1%}", axis="x")
+    note = f"Mean of the worst {100 * first.alpha:.3g} % of bars with its 90 % bootstrap interval."
+    return Figure("tails", "Tail in and out of sample", note, _forest(splits, "cvar"), layout)
+
+
+def sharpes_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
+    """Sharpe ratio with its interval, per split and strategy."""
+    layout = _layout("Sharpe ratio, a year", "", list(splits))
+    note = "What was learned on train is worth what is left of it further down. 90 % bootstrap intervals."
+    return Figure("sharpes", "Sharpe in and out of sample", note, _forest(splits, "sharpe"), layout)
+
+
+def differences_chart(metrics: Metrics) -> Figure | None:
+    """Agent minus each baseline, Sharpe ratio."""
+    rows = {name: stats["sharpe"] for name, stats in metrics.differences.items() if np.isfinite(stats["sharpe"].low)}
+    if not rows:
+        return None
+    agent = metrics.strategies[AGENT].performance["sharpe"]
+    points = [agent - metrics.strategies[name].performance["sharpe"] for name in rows]
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": numbers(points),
+        "y": [f"minus {name.replace('_', ' ')}" for name in rows],
+        "marker": {"color": color("accent"), "size": 9},
+        "error_x": _whiskers(points, [i.low for i in rows.values()], [i.high for i in rows.values()], "accent"),
+        "showlegend": False,
+        "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
+    }
+    layout = _layout("difference of Sharpe ratios", "") | level(0.0, "no difference", tone="ink-3", axis="x")
+    note = "On the same resampled bars, so that what both share cancels. An interval across 0 shows nothing."
+    return Figure("differences", "Against the baselines", note, [trace], layout, height=230)
+
+
+def timing_chart(metrics: Metrics) -> Figure | None:
+    """Sharpe ratios of the agent's own targets at other times, and the agent's."""
+    timing = metrics.timing
+    null = np.array([]) if timing is None else np.array([v for v in timing.null if np.isfinite(v)])
+    if timing is None or len(null) < 20 or np.ptp(null) <= 0.0:  # constant targets have no timing to judge
+        return None
+    counts, edges = np.histogram(null, bins=40)
+    trace: Trace = {
+        "type": "bar",
+        "x": numbers((edges[1:] + edges[:-1]) / 2.0),
+        "y": numbers(counts / len(null)),
+        "marker": {"color": color("ink-4")},
+        "showlegend": False,
+        "hovertemplate": "Sharpe %{x:.2f}: %{y:.1%}<extra></extra>",
+    }
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": "Sharpe ratio, a year"}, "type": "linear"},
+        "yaxis": {"title": {"text": "share of shifts"}, "tickformat": ".0%"},
+        "bargap": 0.08,
+        "hovermode": "closest",
+    } | level(timing.score, f"agent, percentile {timing.percentile:.0f}", tone="accent", axis="x")
+    note = f"The agent's own targets shifted by {len(null)} offsets in time: same positions, same costs, other days."
+    return Figure("timing", "Timing against chance", note, [trace], layout, height=230)
+
+
+def _forest(splits: Mapping[str, StoredBacktest], statistic: str) -> list[Trace]:
+    names = [name for name in next(iter(splits.values())).metrics.strategies if name != "cash"]
+    traces: list[Trace] = []
+    for place, name in enumerate(names):
+        having = [
+            (s, stored.metrics.strategies[name]) for s, stored in splits.items() if name in stored.metrics.strategies
+        ]
+        points = [strategy.performance[statistic] for _, strategy in having]
+        intervals = [strategy.intervals[statistic] for _, strategy in having]
+        tone = _TONES.get(name, "ink-3")
+        rows = [list(splits).index(split) - 0.2 * (place - (len(names) - 1) / 2.0) for split, _ in having]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name.replace("_", " "),
+                "x": numbers(points),
+                "y": [-row for row in rows],
+                "marker": {"color": color(tone), "size": 9, "symbol": _SYMBOLS.get(name, "circle")},
+                "error_x": _whiskers(points, [i.low for i in intervals], [i.high for i in intervals], tone),
+                "customdata": [split for split, _ in having],
+                "hovertemplate": "%{customdata}: %{x}<extra>%{fullData.name}</extra>",
+            }
+        )
+    return traces
+
+
+def _whiskers(points: list[float], lows: list[float], highs: list[float], tone: str) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": numbers(high - point for high, point in zip(highs, points, strict=True)),
+        "arrayminus": numbers(point - low for low, point in zip(lows, points, strict=True)),
+        "color": color(tone),
+        "thickness": 1.4,
+        "width": 4,
+    }
+
+
+def _layout(title: str, tickformat: str, rows: list[str] | None = None) -> dict[str, Any]:
+    named = {"tickvals": [-i for i in range(len(rows))], "ticktext": rows} if rows else {}
+    return {
+        "xaxis": {"title": {"text": title}, "type": "linear", "tickformat": tickformat},
+        "yaxis": {"showgrid": False, "automargin": True, "ticksuffix": "  "} | named,
+        "hovermode": "closest",
+    }
