@@ -101,7 +101,7 @@ def test_interest_on_debit_and_on_cash_is_actual_over_365():
 
 def test_a_margin_call_at_the_open_closes_everything_and_ends_the_episode():
     # Three times long at 10: 300 units, cash -2,000. Opens at 8: value 2,400, equity 400 < 0.25 × 2,400 = 600.
-    # Closed at 8 with 10 bps = 2.4 (and 3 at the purchase): equity 1,000 - 3 - 600 - 2.4 = 394.6, whatever the close is.
+    # Closed at 8 with 10 bps = 2.4 (and 3 at the purchase): equity 1,000 - 3 - 600 - 2.4 = 394.6 for good.
     costs = FREE.model_copy(update={"commission_bps": 10.0})
     steps, simulation = run(
         [10, 10, 8, 8, 8, 8, 8], [10, 10, 9, 9, 9, 9, 9], [3.0, 3.0, 3.0], costs=costs, account={"gross_limit": 3.0}

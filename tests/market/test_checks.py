@@ -1,0 +1,180 @@
+"""What `leeward data check` finds: one problem per fault, with its row."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from leeward.config.trading import DataConfig
+from leeward.errors import DataError
+from leeward.market import check, load
+
+HEADER = "date,open,high,low,close,volume"
+
+
+def days(n, start="2024-01-01"):
+    """n good lines, weekdays only."""
+    times = np.busday_offset(start, np.arange(n), roll="forward")
+    return [f"{t},{10 + i % 3}.5,{12 + i % 3},{9 + i % 3},{11 + i % 3},{1000 + i}" for i, t in enumerate(times)]
+
+
+def write(tmp_path, lines, header=HEADER, name="bars.csv"):
+    path = tmp_path / name
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def edit(row, column, value):
+    """Good lines with one cell changed; `row` is the line in the file (header = 1)."""
+    lines = days(30)
+    cells = lines[row - 2].split(",")
+    cells[column] = value
+    lines[row - 2] = ",".join(cells)
+    return lines
+
+
+def found(path, **config):
+    return {(p.kind, p.row, p.severity) for p in check(path, DataConfig(**config))}
+
+
+def test_good_bars_have_no_problem(tmp_path):
+    assert check(write(tmp_path, days(30))) == []
+
+
+ONE_CELL = {
+    "missing value": (5, 4, ""),
+    "price not positive": (6, 1, "0"),
+    "infinite price": (8, 3, "inf"),
+    "negative volume": (9, 5, "-3"),
+    "high below low": (10, 2, "1"),
+    "impossible date": (11, 0, "2024-02-30"),
+    "text in number": (12, 4, "n.a. today"),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_CELL)
+def test_a_wrong_cell_is_found_on_its_row(tmp_path, kind):
+    row, column, value = ONE_CELL[kind]
+    path = write(tmp_path, edit(row, column, value))
+    assert (kind, row, "error") in found(path)
+    with pytest.raises(DataError, match=rf"bars.csv row {row}: error: {kind}"):
+        load(path)
+
+
+def test_a_negative_price_is_found(tmp_path):
+    assert ("price not positive", 7, "error") in found(write(tmp_path, edit(7, 4, "-5")))
+
+
+def test_duplicates_and_disorder(tmp_path):
+    lines = days(30)
+    assert found(write(tmp_path, [*lines[:10], lines[9], *lines[10:]])) == {("duplicate time", 12, "error")}
+    lines[4], lines[5] = lines[5], lines[4]
+    assert found(write(tmp_path, lines)) == {("unsorted time", 7, "error")}
+
+
+def test_a_gap_is_more_than_three_usual_weekends(tmp_path):
+    # Weekends make the spacing of 3 days usual; 9 days is no gap, 10 days is one.
+    lines = days(30)
+    nine = [*lines, *days(30, "2024-02-18")]  # last good day is Friday 2024-02-09, next Monday 2024-02-19: 10 days
+    assert found(write(tmp_path, nine)) == {("gap", 32, "error")}
+    assert found(write(tmp_path, nine), allow_gaps=True) == {("gap", 32, "warning")}
+    assert found(write(tmp_path, [*lines, *days(30, "2024-02-13")])) == set()
+    assert len(load(write(tmp_path, nine), DataConfig(allow_gaps=True))) == 60
+
+
+def test_mixed_time_zones(tmp_path):
+    lines = [line.replace(",", "T00:00:00+00:00,", 1) for line in days(30)]
+    assert found(write(tmp_path, lines)) == set()
+    lines[7] = lines[7].replace("+00:00", "+05:00")
+    assert found(write(tmp_path, lines)) == {("mixed time zones", 9, "error"), ("mixed time zones", 10, "error")}
+    lines[7] = lines[7].replace("+05:00", "")
+    assert ("mixed time zones", 9, "error") in found(write(tmp_path, lines))
+
+
+def test_daylight_saving_is_no_mixture(tmp_path):
+    times = np.arange("2024-01-01", "2024-12-01", dtype="datetime64[D]")
+    summer = (times >= np.datetime64("2024-03-10")) & (times < np.datetime64("2024-11-03"))
+    lines = [f"{t} 00:00:00{'-04:00' if s else '-05:00'},10,12,9,11,100" for t, s in zip(times, summer, strict=True)]
+    path = write(tmp_path, lines)
+    assert check(path) == []
+    bars = load(path)
+    assert str(bars.time[0]) == "2024-01-01T05:00:00.000000000"
+    assert str(bars.time[100]) == "2024-04-10T04:00:00.000000000"
+
+
+def test_missing_columns_and_ragged_rows(tmp_path):
+    problems = check(write(tmp_path, ["2024-01-01,1,2"], header="date,open,low"))
+    assert [(p.kind, p.row) for p in problems] == [("missing column", None)]
+    assert "no column high, close" in problems[0].message
+    lines = days(30)
+    lines[3] += ",7"
+    lines[6] = lines[6].rsplit(",", 1)[0]
+    assert {("ragged row", 5, "error"), ("ragged row", 8, "error")} <= found(write(tmp_path, lines))
+
+
+FILES = {
+    "empty": b"",
+    "binary": b"\x89PNG\r\n\x1a\n\0\0\0",
+    "html": b"<!DOCTYPE html>\n<html><body>no bars</body></html>\n",
+    "header only": HEADER.encode() + b"\n",
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_that_hold_no_bars(tmp_path, kind):
+    path = tmp_path / "bars.csv"
+    path.write_bytes(FILES[kind])
+    assert [(p.kind, p.row) for p in check(path)] == [(kind, None)]
+    with pytest.raises(DataError, match=kind):
+        load(path)
+
+
+def test_other_files_that_are_not_what_they_say(tmp_path):
+    for name, content in (("x.csv.gz", b"date,open"), ("x.parquet", b"PAR0"), ("x.csv", "prix;café".encode("latin-1"))):
+        (tmp_path / name).write_bytes(content)
+        assert [p.kind for p in check(tmp_path / name)] == ["binary"], name
+    with pytest.raises(DataError, match="no such file"):
+        check(tmp_path / "absent.csv")
+
+
+def test_at_most_twenty_of_a_kind_and_then_a_count(tmp_path):
+    lines = [line.rsplit(",", 1)[0] + ",-1" for line in days(50)]
+    problems = check(write(tmp_path, lines))
+    assert len(problems) == 21
+    assert problems[-1].row is None and problems[-1].message == "and 30 more of this kind"
+    assert str(problems[0]).endswith("row 2: error: negative volume: volume must not be negative, got -1")
+    with pytest.raises(DataError, match="and 45 more problems; `leeward data check` lists them all"):
+        load(tmp_path / "bars.csv")
+
+
+def test_an_unadjusted_split_is_a_warning(tmp_path):
+    lines = days(30)
+    times = [line.split(",")[0] for line in lines]
+    prices = [400.0] * 15 + [100.0] * 15
+    path = write(tmp_path, [f"{t},{p},{p + 1},{p - 1},{p},10" for t, p in zip(times, prices, strict=True)])
+    assert found(path) == {("unadjusted split", 17, "warning")}
+    adjusted = [f"{t},{p},{p + 1},{p - 1},{p},10,100" for t, p in zip(times, prices, strict=True)]
+    assert found(write(tmp_path, adjusted, HEADER + ",Adj Close")) == set()
+
+
+def test_nothing_is_written_by_a_check(tmp_path):
+    path = write(tmp_path, edit(6, 1, "0"))
+    before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    check(path)
+    assert {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["nasdaq", "eurusd_1h", "aapl", "synthetic", "control"])
+def test_the_samples_pass(name):
+    assert check(f"sample:{name}") == []
+
+
+def test_an_unknown_sample_is_named():
+    with pytest.raises(DataError, match="no sample 'nasdq'; did you mean 'nasdaq'"):
+        load("sample:nasdq")
+
+
+def test_a_gzipped_file_is_checked_like_a_plain_one(tmp_path):
+    path = tmp_path / "bars.csv.gz"
+    path.write_bytes(gzip.compress("\n".join([HEADER, *edit(6, 1, "0")]).encode()))
+    assert ("price not positive", 6, "error") in found(path)
