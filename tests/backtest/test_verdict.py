@@ -33,7 +33,7 @@ def tail(measured: float, low: float, high: float, split: str = "test") -> Tail:
         (0.1, 0.6, 99.0, "Evidence of an edge"),
         (0.1, 0.6, 94.0, "No evidence of an edge"),  # ahead, but not better timed than chance
         (-0.1, 0.6, 99.0, "No evidence of an edge"),  # well timed, but the difference may be 0
-        (-0.6, -0.1, 99.0, "Worse than holding"),  # excludes 0 on the wrong side: never an edge
+        (-0.6, -0.1, 99.0, "No edge, worse than holding"),  # excludes 0 on the wrong side: never an edge
         (float("nan"), float("nan"), 50.0, "No evidence of an edge"),
     ],
 )

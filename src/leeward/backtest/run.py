@@ -91,22 +91,23 @@ def run_backtest(
 def assumptions_of(config: EnvConfig) -> str:
     """Fills and costs in words."""
     costs = config.costs
-    parts = ["decided at the close and filled at the next open"]
-    for value, words in (
-        (costs.commission_bps, "bp commission"),
-        (costs.half_spread_bps, "bp half-spread"),
-        (costs.fixed_fee, "a fixed fee per order"),
-    ):
-        if value:
-            parts.append(f"{value:g} {words}")
-    if costs.impact_coef:
-        parts.append(f"square-root impact with coefficient {costs.impact_coef:g}")
-    if not (costs.commission_bps or costs.half_spread_bps or costs.fixed_fee or costs.impact_coef):
-        parts.append("no trading costs")
-    parts.append(
-        f"interest {costs.cash_rate:.3g} on cash, {costs.debit_rate:.3g} on debit, {costs.borrow_rate:.3g} on shorts"
+    charged = (
+        (costs.commission_bps, f"{costs.commission_bps:g} bp commission"),
+        (costs.half_spread_bps, f"{costs.half_spread_bps:g} bp half-spread"),
+        (costs.fixed_fee, f"{costs.fixed_fee:g} per order"),
+        (costs.impact_coef, f"square-root impact × {costs.impact_coef:g}"),
     )
-    return ", ".join(parts)
+    held = (
+        (costs.cash_rate, f"{100 * costs.cash_rate:g} % a year on cash"),
+        (costs.debit_rate, f"{100 * costs.debit_rate:g} % a year on debit"),
+        (costs.borrow_rate if _may_short(config) else 0.0, f"{100 * costs.borrow_rate:g} % a year on shorts"),
+    )
+    trading = [words for value, words in charged if value] or ["no trading costs"]
+    return ", ".join(["fills at the next open", *trading, *(words for value, words in held if value)])
+
+
+def _may_short(config: EnvConfig) -> bool:
+    return (min(config.positions) if config.action == "positions" else config.min_weight) < 0.0
 
 
 def notes_of(market: Market) -> tuple[str, ...]:

@@ -39,12 +39,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One sentence, a headline of a few words, and whether it is good news."""
+    """A headline of a few words, what it rests on, and whether it is good news."""
 
     subject: str
     headline: str
     sentence: str
     outcome: Outcome
+
+    @property
+    def line(self) -> str:
+        """As a terminal prints it."""
+        return f"{self.subject.capitalize()}: {self.headline.lower()}. {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def control_verdict(shares: Sequence[float]) -> Verdict:
     if not shares:
         raise ArgumentError("the control verdict needs the growth of at least one seed, got none")
     worst, many = min(shares), len(shares) > 1
-    amount = f"{worst:.0%} of the best possible growth on unseen bars" + (
+    amount = f"{percent(worst, 0)} of the best possible growth on unseen bars" + (
         f", worst of {len(shares)} seeds" if many else ""
     )
     market = "On a synthetic market with a planted signal the agent reached"
@@ -107,24 +112,24 @@ def risk_verdict(
         raise ArgumentError(f"the risk verdict needs the tail of the judged split {judged!r}, got {sorted(by_split)}")
     tail = by_split[judged]
     measured = (
-        f"the worst {100 * alpha:.3g} % of bars on {judged} averaged {percent(tail.measured)} "
+        f"The worst {100 * alpha:.3g} % of bars on {judged} averaged {percent(tail.measured)} "
         f"(90 % interval {percent(tail.interval.low)} to {percent(tail.interval.high)})"
     )
     others = [f"{name} {percent(value)}" for name, value in baselines.items()]
     others += [f"{t.split} {percent(t.measured)}" for t in tails if t.split != judged]
     beside = f" Beside it: {', '.join(others)}." if others else ""
     if limit is None:
-        return Verdict("risk", "No limit set", f"No limit was set; {measured}.{beside}", Outcome.OPEN)
+        return Verdict("risk", "No limit set", f"{measured}.{beside}", Outcome.OPEN)
     against = f"the limit of {percent(limit)}"
     if tail.interval.low >= limit:
-        return Verdict("risk", "Limit kept", f"Kept: {measured}, inside {against}.{beside}", Outcome.GOOD)
+        return Verdict("risk", "Limit kept", f"{measured}, inside {against}.{beside}", Outcome.GOOD)
     if tail.interval.high < limit:
-        return Verdict("risk", "Limit broken", f"Broken: {measured}, beyond {against}.{beside}", Outcome.BAD)
+        return Verdict("risk", "Limit broken", f"{measured}, beyond {against}.{beside}", Outcome.BAD)
     side = "inside" if tail.measured >= limit else "beyond"
     return Verdict(
         "risk",
         "Not distinguishable",
-        f"Not distinguishable: {measured}, {side} {against}, but the interval contains it.{beside}",
+        f"{measured}, {side} {against}, but the interval contains it.{beside}",
         Outcome.OPEN,
     )
 
@@ -143,12 +148,10 @@ def edge_verdict(edge: Edge, *, judged: str) -> Verdict:
         f"{number(smallest_detectable(edge.difference.error))} four times in five. Assumed: {edge.assumptions}."
     )
     if low > 0.0 and edge.timing_percentile > TIMING:
-        return Verdict("edge", "Evidence of an edge", f"Evidence of an edge: {versus}{carried}{power}", Outcome.GOOD)
+        return Verdict("edge", "Evidence of an edge", f"{versus}{carried}{power}", Outcome.GOOD)
     if high < 0.0:
-        return Verdict(
-            "edge", "Worse than holding", f"No evidence of an edge, it did worse: {versus}{carried}{power}", Outcome.BAD
-        )
-    return Verdict("edge", "No evidence of an edge", f"No evidence of an edge: {versus}{carried}{power}", Outcome.OPEN)
+        return Verdict("edge", "No edge, worse than holding", f"{versus}{carried}{power}", Outcome.BAD)
+    return Verdict("edge", "No evidence of an edge", f"{versus}{carried}{power}", Outcome.OPEN)
 
 
 def percent(value: float, digits: int = 2) -> str:

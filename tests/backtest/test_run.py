@@ -1,0 +1,94 @@
+"""A whole backtest in one call, and the verdicts that follow from it."""
+
+import numpy as np
+import pytest
+
+from leeward.backtest.files import read_backtest
+from leeward.backtest.judgement import judge, judged_split, share_of_best
+from leeward.backtest.run import assumptions_of, notes_of, run_backtest
+from leeward.config.trading import CostsConfig, DataConfig, EnvConfig
+from leeward.env import best_clipped_linear
+from leeward.errors import ArgumentError
+from leeward.market import prepare
+
+
+class Signal:
+    """Long when the planted signal is up."""
+
+    def __init__(self, market, sign: float = 1.0) -> None:
+        self.column, self.sign = market.feature_names.index("feature_signal"), sign
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        return np.clip(0.5 + self.sign * observation[:, [self.column]], 0.0, 1.0), state
+
+
+@pytest.fixture(scope="module")
+def control():
+    return prepare(DataConfig(source="sample:control", n_bars=6000, features=("return_1",)))
+
+
+def run(market, policy, split="test", **changes):
+    options = {"limit": -0.02, "n_offsets": 200, "n_draws": 200}
+    return run_backtest(policy, market, EnvConfig(), split=split, rng=np.random.default_rng(0), **(options | changes))
+
+
+@pytest.fixture(scope="module")
+def good(control):
+    return run(control, Signal(control))
+
+
+def test_a_backtest_has_every_baseline_and_its_files_come_back(good, control, tmp_path):
+    found = good
+    assert list(found.metrics.strategies) == ["agent", "buy_and_hold", "volatility_target", "cash"]
+    assert found.metrics.fingerprints["data"] == control.fingerprint
+    found.write(tmp_path)
+    assert read_backtest(tmp_path).metrics.model_dump_json() == found.metrics.model_dump_json()
+
+
+def test_the_same_seed_gives_the_same_metrics(good, control):
+    assert run(control, Signal(control)).metrics.model_dump_json() == good.metrics.model_dump_json()
+
+
+def test_a_planted_edge_is_seen_as_timing_and_its_opposite_as_worse_than_holding(good, control):
+    assert good.metrics.timing.percentile > 95.0
+    bad = run(control, Signal(control, sign=-1.0))
+    assert bad.metrics.timing.percentile < 5.0
+    verdicts = {v.subject: v for v in judge({"test": bad.metrics})}
+    assert verdicts["edge"].headline == "No edge, worse than holding"
+
+
+def test_the_control_verdict_is_growth_over_that_of_the_best_policy(good, control):
+    best = best_clipped_linear(control, EnvConfig())
+    window = control.split("test")
+    targets = best.targets(control.bars.extra["feature_signal"][window.start : window.end - 1])
+    found = run(control, Signal(control), limit=None, best=targets).metrics
+    growth = [np.log1p(found.strategies[name].performance["total_return"]) for name in ("agent", "best_policy")]
+    assert share_of_best(found) == pytest.approx(growth[0] / growth[1])
+    (first, *_) = judge({"test": found}, {"test": found})
+    assert first.subject == "control"
+    with pytest.raises(ArgumentError, match="best_policy"):
+        share_of_best(good.metrics)
+
+
+def test_verdicts_are_of_the_most_honest_split(control):
+    splits = {name: run(control, Signal(control), split=name, n_draws=20).metrics for name in ("train", "validation")}
+    assert judged_split(splits) == "validation"
+    edge = judge(splits)[-1]
+    assert "on validation" in edge.sentence
+    assert "Sharpe on train" in edge.sentence
+    with pytest.raises(ArgumentError, match="at least one split"):
+        judged_split({})
+
+
+def test_assumptions_name_every_cost_that_is_charged():
+    assert assumptions_of(EnvConfig()) == (
+        "fills at the next open, 1 bp commission, 1 bp half-spread, square-root impact × 0.5, 5 % a year on debit"
+    )
+    free = CostsConfig(commission_bps=0.0, half_spread_bps=0.0, impact_coef=0.0, debit_rate=0.0)
+    assert assumptions_of(EnvConfig(costs=free)) == "fills at the next open, no trading costs"
+    assert assumptions_of(EnvConfig(min_weight=-1.0)).endswith("5 % a year on debit, 3 % a year on shorts")
+
+
+def test_notes_say_what_the_data_is_not(control):
+    assert "feature_signal" in notes_of(control)[0]
+    assert "without dividends" in notes_of(prepare())[0]
