@@ -72,7 +72,8 @@ def level(value: float, label: str, *, tone: str = "bad", axis: str = "y") -> di
     return {
         "shapes": [{"type": "line", "line": style} | (across if axis == "y" else upright)],
         "annotations": [
-            {"text": label, "showarrow": False, "font": {"size": 11, "color": color(tone)}}
+            {"text": label.replace("-", "−"), "showarrow": False, "bgcolor": color("card")}
+            | {"font": {"size": 11, "color": color(tone)}, "borderpad": 1}
             | (at if axis == "y" else up)
         ],
     }

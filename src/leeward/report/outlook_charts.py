@@ -89,9 +89,17 @@ def _pit(stored: StoredBacktest) -> list[Figure]:
     expected = (
         f"{found.breaches} of {found.bars} bars at or below the predicted VaR ({stored.metrics.alpha:.0%} expected)."
     )
-    note = f"{expected} p-values: Kupiec {found.kupiec_p:.2f}, Christoffersen {found.christoffersen_p:.2f}, "
-    note += f"Acerbi-Szekely {found.acerbi_szekely_p:.2f}."
+    tests = {
+        "Kupiec": found.kupiec_p,
+        "Christoffersen": found.christoffersen_p,
+        "Acerbi-Szekely": found.acerbi_szekely_p,
+    }
+    note = f"{expected} p-values: {', '.join(f'{name} {_chance(p)}' for name, p in tests.items())}."
     return [Figure("pit", "Probability integral transform", note, [trace], layout)]
+
+
+def _chance(p: float) -> str:
+    return "not defined" if np.isnan(p) else "below 0.01" if p < 0.01 else f"{p:.2f}"
 
 
 def _at(outlook: Outlook, level: float) -> NDArray[np.float64]:

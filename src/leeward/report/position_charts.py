@@ -39,9 +39,10 @@ def _of_asset(stored: StoredBacktest, asset: str, key: str) -> Figure:
         hovertemplate="%{y:.0%}",
     )
     trades = stored.trades[stored.trades["asset"] == asset]
+    closes = pd.Series(rows["close"].to_numpy(), index=pd.DatetimeIndex(rows["time"]))
     marks = [
-        _marks(trades, "entry_time", "entry_price", "entry", "triangle-up"),
-        _marks(trades[trades["is_open"] == 0], "exit_time", "exit_price", "exit", "triangle-down-open"),
+        _marks(trades, closes, "entry_time", "entry", "triangle-up"),
+        _marks(trades[trades["is_open"] == 0], closes, "exit_time", "exit", "triangle-down-open"),
     ]
     layout = {
         "yaxis": {"title": {"text": f"{asset}, price"}, "domain": [0.34, 1.0], "tickformat": "~s"},
@@ -54,14 +55,15 @@ def _of_asset(stored: StoredBacktest, asset: str, key: str) -> Figure:
     return Figure(key, f"Positions in {asset}", note, [price, weight, *marks], layout, height=420, wide=True)
 
 
-def _marks(trades: pd.DataFrame, time: str, price: str, name: str, symbol: str) -> Trace:
+def _marks(trades: pd.DataFrame, closes: "pd.Series[float]", time: str, name: str, symbol: str) -> Trace:
+    """At the close of the bar: the average price of a position built up over months would float beside the line."""
     shown = trades.sort_values("peak_weight", ascending=False, kind="stable").head(_MOST_MARKS)
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": stamps(pd.DatetimeIndex(shown[time])),
-        "y": numbers(shown[price]),
+        "y": numbers(closes.loc[pd.DatetimeIndex(shown[time])].to_numpy()),
         "marker": {
             "symbol": symbol,
             "size": 7,
@@ -87,4 +89,4 @@ def costs_chart(stored: StoredBacktest) -> Figure | None:
         look = {"stackgroup": "one", "line": {"width": 0.5, "color": color(tone)}, "fillcolor": color(tone)}
         traces.append(line(kind, x, paid, **look))
     layout = {"yaxis": {"title": {"text": "of initial equity"}, "tickformat": ".2~%"}}
-    return Figure("costs", "Costs paid", "Running sum, by kind, as a share of the initial equity.", traces, layout)
+    return Figure("costs", "Costs paid", "Running sum, as a share of the initial equity.", traces, layout, wide=True)

@@ -43,13 +43,14 @@ def differences_chart(metrics: Metrics) -> Figure | None:
         "type": "scatter",
         "mode": "markers",
         "x": numbers(points),
-        "y": [f"minus {name.replace('_', ' ')}" for name in rows],
+        "y": [-row for row in range(len(rows))],
         "marker": {"color": color("accent"), "size": 9},
         "error_x": _whiskers(points, [i.low for i in rows.values()], [i.high for i in rows.values()], "accent"),
         "showlegend": False,
-        "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
+        "hovertemplate": "%{x:.2f}<extra></extra>",
     }
-    layout = _layout("difference of Sharpe ratios", "") | level(0.0, "no difference", tone="ink-3", axis="x")
+    names = [f"minus {name.replace('_', ' ')}" for name in rows]
+    layout = _layout("difference of Sharpe ratios", "", names) | level(0.0, "", tone="ink-3", axis="x")
     note = "On the same resampled bars, so that what both share cancels. An interval across 0 shows nothing."
     return Figure("differences", "Against the baselines", note, [trace], layout, height=230)
 
@@ -82,14 +83,14 @@ def timing_chart(metrics: Metrics) -> Figure | None:
 def _forest(splits: Mapping[str, StoredBacktest], statistic: str) -> list[Trace]:
     names = [name for name in next(iter(splits.values())).metrics.strategies if name != "cash"]
     traces: list[Trace] = []
-    for place, name in enumerate(names):
+    for place, name in reversed(list(enumerate(names))):  # the agent last: drawn on top, first in the legend
         having = [
             (s, stored.metrics.strategies[name]) for s, stored in splits.items() if name in stored.metrics.strategies
         ]
         points = [strategy.performance[statistic] for _, strategy in having]
         intervals = [strategy.intervals[statistic] for _, strategy in having]
         tone = _TONES.get(name, "ink-3")
-        rows = [list(splits).index(split) - 0.2 * (place - (len(names) - 1) / 2.0) for split, _ in having]
+        rows = [list(splits).index(split) + 0.2 * (place - (len(names) - 1) / 2.0) for split, _ in having]
         traces.append(
             {
                 "type": "scatter",
@@ -118,8 +119,8 @@ def _whiskers(points: list[float], lows: list[float], highs: list[float], tone: 
     }
 
 
-def _layout(title: str, tickformat: str, rows: list[str] | None = None) -> dict[str, Any]:
-    named = {"tickvals": [-i for i in range(len(rows))], "ticktext": rows} if rows else {}
+def _layout(title: str, tickformat: str, rows: list[str]) -> dict[str, Any]:
+    named = {"tickvals": [-i for i in range(len(rows))], "ticktext": rows, "range": [0.4 - len(rows), 0.6]}
     return {
         "xaxis": {"title": {"text": title}, "type": "linear", "tickformat": tickformat},
         "yaxis": {"showgrid": False, "automargin": True, "ticksuffix": "  "} | named,

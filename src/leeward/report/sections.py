@@ -43,10 +43,8 @@ def sections_of(main: ReportData, control: ReportData | None) -> list[Section]:
 def _result(main: ReportData) -> Section:
     stored = main.backtest
     figures = [equity_chart(stored), drawdown_chart(stored), distribution_chart(stored), months_chart(stored)]
-    text = f"On {main.judged}: {_window(main)}, {stored.metrics.bars:,} bars".replace(",", " ", 1).replace(
-        " bars", " bars"
-    )
-    return Section("result", "Result", f"{text}. {_capital(stored.metrics.assumptions)}.", _there(figures))
+    text = f"On {main.judged}, {_window(main)}, after costs; the baselines pay the same ones."
+    return Section("result", "Result", text, _there(figures))
 
 
 def _risk(main: ReportData) -> Section:
@@ -116,7 +114,3 @@ def _window(main: ReportData) -> str:
 
 def _there(figures: list[Figure | None] | list[Figure]) -> tuple[Figure, ...]:
     return tuple(figure for figure in figures if figure is not None)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -12,17 +12,17 @@ __all__ = ["training_charts"]
 _STEPS = "time/total_timesteps"
 # metric, title, unit; those that a run did not log are left out
 _CURVES = (
-    ("rollout/ep_rew_mean", "Episode reward", "log-return of an episode"),
+    ("rollout/ep_rew_mean", "Episode reward", "log-return"),
     ("trade/sharpe", "Sharpe ratio while training", "a year"),
-    ("risk/cvar_measured", "Measured tail", "log-return of a bar"),
+    ("risk/cvar_measured", "Measured tail", "log-return"),
     ("risk/multiplier", "Risk multiplier", "λ"),
-    ("train/explained_variance", "Explained variance", "1 = perfect critic"),
-    ("train/calibration_error", "Calibration error of the critic", "mean gap, 0 = perfect"),
+    ("train/explained_variance", "Explained variance", "1 = perfect"),
+    ("train/calibration_error", "Calibration error of the critic", "0 = perfect"),
     ("train/policy_entropy", "Policy entropy", "nats"),
     ("train/approx_kl", "KL to the old policy", "nats"),
     ("train/value_loss", "Value loss", "return scale"),
     ("train/grad_norm_raw", "Gradient norm", "before the clip"),
-    ("train/learning_rate", "Learning rate", "read back from the optimiser"),
+    ("train/learning_rate", "Learning rate", "a step"),
     ("trade/turnover", "Turnover", "of equity, a bar"),
 )
 
@@ -41,7 +41,7 @@ def training_charts(progress: pd.DataFrame, *, limit: float | None = None) -> li
         rows = known[thin(len(known), 400)]
         layout: dict[str, Any] = {
             "xaxis": {"title": {"text": "env steps"}, "type": "linear", "tickformat": "~s"},
-            "yaxis": {"title": {"text": unit}, "nticks": 5},
+            "yaxis": {"title": {"text": unit}, "nticks": 5, "tickformat": "~g"},
             "showlegend": False,
         }
         if metric == "risk/cvar_measured" and limit is not None:

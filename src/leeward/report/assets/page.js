@@ -22,11 +22,12 @@
 
   const layoutOf = (spec) => {
     const { xaxis, yaxis, yaxis2, margin, ...own } = spec.layout;
+    const noLegend = own.showlegend === false || spec.data.every((trace) => trace.showlegend === false);
     const layout = { height: spec.height, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "x unified",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: "var(--ink)" },
       hoverlabel: { bgcolor: "var(--card)", bordercolor: "var(--line)", font: { size: 12, color: "var(--ink)" } },
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11, color: "var(--ink-2)" }, bgcolor: "rgba(0,0,0,0)", traceorder: "reversed" },
-      margin: { l: 52, r: 12, t: 34, b: 40, ...margin }, dragmode: phone() ? false : "zoom", ...own,
+      margin: { l: 52, r: 12, t: noLegend ? 10 : 34, b: 26, ...margin }, dragmode: phone() ? false : "zoom", ...own,
       xaxis: axis({ showgrid: false, nticks: phone() ? 5 : undefined, ...xaxis }), yaxis: axis(yaxis) };
     if (yaxis2) layout.yaxis2 = axis(yaxis2);
     return layout;
