@@ -37,6 +37,13 @@ def test_advantages_without_spread_become_exact_zeros(mode, level):
         assert bool(below_floor(numbers, mode=mode).all())
 
 
+def test_the_floor_grows_with_the_size_of_the_advantages():
+    # std 1e-4 around 1e6: above the absolute floor, 1e-8, but below 1e-6 of the largest advantage.
+    numbers = 1e6 + 1e-4 * torch.from_numpy(np.random.default_rng(0).normal(size=(5, 3)))
+    assert torch.equal(normalise(numbers), torch.zeros(5, 3, dtype=F64))
+    assert float(normalise(numbers, rel_floor=1e-12).std(correction=0)) == pytest.approx(1.0)
+
+
 def test_small_but_real_spread_is_kept_and_the_floor_says_so():
     numbers = torch.from_numpy(1e-4 * np.random.default_rng(0).normal(size=(5, 3)))
     assert float(normalise(numbers).std(correction=0)) == pytest.approx(1.0)

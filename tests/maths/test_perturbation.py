@@ -26,7 +26,8 @@ def test_projection_by_hand():
     # linf, ε = 2: each feature is cut. l2, ε = 2.5: (3, 4) has norm 5, so it is halved.
     assert_close(project(row(3.0, -4.0, 1.0), epsilon=2.0, ball="linf"), row(2.0, -2.0, 1.0))
     assert_close(project(row(3.0, 4.0), epsilon=2.5, ball="l2"), row(1.5, 2.0))
-    assert torch.equal(project(row(0.3, 0.4), epsilon=2.5, ball="l2"), row(0.3, 0.4))
+    two = project(torch.stack([row(3.0, 4.0), row(0.3, 0.4)]), epsilon=2.5, ball="l2")  # each row by itself
+    assert_close(two, torch.stack([row(1.5, 2.0), row(0.3, 0.4)]))
 
 
 def test_one_pgd_step_by_hand():

@@ -1,0 +1,28 @@
+"""Known faults, each put back into a copy of the tree to see a test fail: `python -m tools.mutants [WORD ...]`.
+
+One table per package; a new row is one line in its file, a new package one file and its name in `TABLES`.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Mutant", "TABLES", "table"]
+
+TABLES = ("maths",)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: in `file`, `was` (found exactly once) becomes `fault`; one of `tests` must then fail."""
+
+    id: str  # the row of the findings, or a name of our own; unique
+    file: str  # from the root of the repository
+    was: str
+    fault: str
+    tests: tuple[str, ...]  # pytest arguments; keep them few, since each row pays for them
+
+
+def table() -> list[Mutant]:
+    """Every row of every package's table."""
+    from importlib import import_module
+
+    return [row for name in TABLES for row in import_module(f"tools.mutants.{name}").MUTANTS]

@@ -1,0 +1,385 @@
+"""Faults of the equations."""
+
+from tools.mutants import Mutant
+
+__all__ = ["MUTANTS"]
+
+MATHS, TESTS = "src/leeward/maths", "tests/maths"
+
+
+def row(name: str, subject: str, was: str, fault: str, test: str | None = None) -> Mutant:
+    return Mutant(name, f"{MATHS}/{subject}.py", was, fault, (f"{TESTS}/test_{test or subject}.py",))
+
+
+MUTANTS = [
+    # Returns, advantages, bootstrapping
+    row(
+        "E-gae leak over a truncation",
+        "returns",
+        "carry = (gamma * lam) * (~ended).to(deltas.dtype)",
+        "carry = (gamma * lam) * (~terminated).to(deltas.dtype)",
+    ),
+    row(
+        "B-gae bootstrap of a terminated step",
+        "returns",
+        "deltas = rewards + gamma * next_values * ~terminated - values",
+        "deltas = rewards + gamma * next_values - values",
+    ),
+    row(
+        "B-gae no bootstrap at a truncation",
+        "returns",
+        "deltas = rewards + gamma * next_values * ~terminated - values",
+        "deltas = rewards + gamma * next_values * ~ended - values",
+    ),
+    row(
+        "A-math2 carry without lambda",
+        "returns",
+        "carry = (gamma * lam) * (~ended).to(deltas.dtype)",
+        "carry = gamma * (~ended).to(deltas.dtype)",
+    ),
+    row(
+        "F2 bootstrap with the mean of the next distribution",
+        "returns",
+        "return values.expand(T, B, N).gather(-1, index)",
+        "return (values.expand(T, B, N) * weights).sum(-1, keepdim=True).expand(T, B, M).clone()",
+    ),
+    row(
+        "F2 samples leak over a truncation",
+        "returns",
+        "along = (uniforms < lam) & ~ended.unsqueeze(-1)",
+        "along = (uniforms < lam) & ~terminated.unsqueeze(-1)",
+    ),
+    row(
+        "F2 samples go on beyond a termination",
+        "returns",
+        "torch.addcmul(rewards[t].unsqueeze(-1), discount[t].unsqueeze(-1), future, out=targets[t])",
+        "torch.add(rewards[t].unsqueeze(-1), future, alpha=gamma, out=targets[t])",
+    ),
+    row("F2 lambda inverted", "returns", "along = (uniforms < lam)", "along = (uniforms >= lam)"),
+    row(
+        "F2 draws ignore the weights",
+        "returns",
+        "edges = weights.to(torch.float64).cumsum(-1).to(values.dtype)",
+        "edges = torch.full_like(weights, 1.0 / N, dtype=torch.float64).cumsum(-1).to(values.dtype)",
+    ),
+    row(
+        "draws of weight zero",
+        "returns",
+        "points = torch.minimum(points * total, torch.nextafter(total, torch.zeros_like(total)))\n"
+        "    index = torch.searchsorted(edges.contiguous(), points, right=True)",
+        "index = torch.searchsorted(edges.contiguous(), points, right=True).clamp_(max=N - 1)",
+    ),
+    row(
+        "hidden randomness",
+        "returns",
+        "uniforms = torch.rand((T, B, n_samples), generator=generator, device",
+        "uniforms = torch.rand((T, B, n_samples), device",
+    ),
+    row("A2 tiny variance looks like signal", "advantage", "floored = std < floor if", "floored = std < 0.0 if"),
+    row(
+        "A2 no relative floor",
+        "advantage",
+        "floor = (rel_floor * exact.abs().amax(axes, keepdim=True)).clamp(min=abs_floor)",
+        "floor = torch.full_like(std, abs_floor)",
+    ),
+    row(
+        "A9 statistics count padded rows",
+        "advantage",
+        "count = real.sum(axes, keepdim=True).clamp(min=1)",
+        "count = torch.ones_like(real).sum(axes, keepdim=True)",
+    ),
+    row(
+        "A9 per_env normalises globally",
+        "advantage",
+        'axes = (0,) if mode == "per_env" else tuple(range(advantages.ndim))',
+        "axes = tuple(range(advantages.ndim))",
+    ),
+    row(
+        "A9 mean in float32",
+        "advantage",
+        "exact = advantages.to(torch.float64).masked_fill(~real, 0.0)",
+        "exact = advantages.masked_fill(~real, 0.0)",
+    ),
+    row("empty mask", "masking", "    if int(real) == 0:", "    if int(real) < 0:"),
+    row("mean over padding", "masking", ".sum() / real", ".mean()"),
+    # Policy objective
+    row("B-ppo clip sign", "policy_loss", "torch.maximum(-advantages * r", "torch.minimum(-advantages * r"),
+    row(
+        "B-ppo one-sided clip",
+        "policy_loss",
+        "r.clamp(1.0 - clip_range, 1.0 + clip_range)",
+        "r.clamp(max=1.0 + clip_range)",
+    ),
+    row(
+        "A6 NaN log-ratios hidden",
+        "policy_loss",
+        "return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()",
+        "return log_ratio.nan_to_num().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()",
+    ),
+    row(
+        "A6 no clamp before exp",
+        "policy_loss",
+        "return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()",
+        "return log_ratio.exp()",
+    ),
+    row("A12 k1 sign", "policy_loss", "    return -log_ratio\n", "    return log_ratio\n"),
+    row("A12 k3 without its control variate", "policy_loss", "clamped.expm1() - clamped", "clamped.expm1()"),
+    row("A12 k3 of the other direction", "policy_loss", "clamped.expm1() - clamped", "(-clamped).expm1() + clamped"),
+    row(
+        "E-AWR exponent without clamp",
+        "policy_loss",
+        "(advantages.detach() / beta).clamp(max=math.log(max_weight)).exp()",
+        "(advantages.detach() / beta).exp()",
+    ),
+    row(
+        "E-AWR cap on the exponent instead of the weight",
+        "policy_loss",
+        ".clamp(max=math.log(max_weight)).exp()",
+        ".clamp(max=max_weight).exp()",
+    ),
+    row("E-AWR gradient through the weight", "policy_loss", "(advantages.detach() / beta)", "(advantages / beta)"),
+    row("A5 entropy not joint", "squashed", "+ slope + half_range.log()).sum(-1)", "+ slope + half_range.log())"),
+    row(
+        "A5 entropy averaged over actions",
+        "squashed",
+        "+ slope + half_range.log()).sum(-1)",
+        "+ slope + half_range.log()).mean(-1)",
+    ),
+    row("entropy without the squash", "squashed", "+ log_std + slope + half_range", "+ log_std + half_range"),
+    row(
+        "log-prob without the tanh term",
+        "squashed",
+        "(gaussian - log_slope(u) - half_range.log())",
+        "(gaussian - half_range.log())",
+    ),
+    row(
+        "log-prob without the range",
+        "squashed",
+        "(gaussian - log_slope(u) - half_range.log())",
+        "(gaussian - log_slope(u))",
+    ),
+    row(
+        "log slope where tanh saturates",
+        "squashed",
+        "return 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))",
+        "return (1.0 - u.tanh().square() + 1e-6).log()",
+    ),
+    # Value distribution
+    row(
+        "A-math3 asymmetry flipped",
+        "quantile",
+        "((1.0 - levels) * under + levels * over)",
+        "(levels * under + (1.0 - levels) * over)",
+    ),
+    row("A-math3 no asymmetry", "quantile", "((1.0 - levels) * under + levels * over)", "(0.5 * under + 0.5 * over)"),
+    row("A-math3 sum over levels", "quantile", "+ levels * over).mean(-1) / M", "+ levels * over).sum(-1) / M"),
+    row(
+        "A-math3 kappa not divided out",
+        "quantile",
+        "under = low * (q - 0.5 * kappa) - low_first + near_under / (2.0 * kappa)",
+        "under = kappa * (low * (q - 0.5 * kappa) - low_first) + near_under / 2.0",
+    ),
+    row(
+        "A-math3 quadratic part halved twice",
+        "quantile",
+        "+ near_over / (2.0 * kappa)",
+        "+ near_over / (4.0 * kappa)",
+    ),
+    row(
+        "float32 sums not centred",
+        "quantile",
+        "centred = ordered - ordered[..., ordered.shape[-1] // 2, None]",
+        "centred = ordered",
+    ),
+    row(
+        "levels unchecked by the loss",
+        "quantile",
+        "    check_levels(levels)\n    check_last_axis",
+        "    check_last_axis",
+    ),
+    row(
+        "A10 tail grid with uniform nodes",
+        "quantile",
+        "tail, tail_weights = gauss_legendre(n_tail, 0.0, alpha)",
+        "tail, tail_weights = uniform_levels(n_tail)[0] * alpha, uniform_levels(n_tail)[1] * alpha",
+        "cvar",
+    ),
+    row("B2 cross-entropy not divided", "categorical", "unit = math.log(K) if K >= 2 else 1.0", "unit = 1.0"),
+    row("B2 divided by ln 1", "categorical", "unit = math.log(K) if K >= 2 else 1.0", "unit = math.log(K)"),
+    row("B2 divided by K", "categorical", "unit = math.log(K) if K >= 2 else 1.0", "unit = float(K)"),
+    row("A4 projection rounds to one atom", "categorical", "share = place - lower", "share = (place - lower).round()"),
+    row(
+        "A4 mass outside the support lost",
+        "categorical",
+        "up = probs * share",
+        "up = probs * share * (values.abs() <= support[-1])",
+    ),
+    row(
+        "A-math1 mean_only gives the old spread back",
+        "value_clipping",
+        "    return new + (mean.clamp(centre - radius, centre + radius) - mean)",
+        "    return old + (mean.clamp(centre - radius, centre + radius) - centre)",
+    ),
+    row(
+        "A-math1 clip toward zero, not toward the old mean",
+        "value_clipping",
+        "    return new + (mean.clamp(centre - radius, centre + radius) - mean)",
+        "    return new + (mean.clamp(-radius, radius) - mean)",
+    ),
+    row(
+        "A-math1 expand instead of shrink",
+        "value_clipping",
+        "shrink = torch.where(std > allowed, allowed",
+        "shrink = torch.where(std > 0, allowed",
+    ),
+    row(
+        "A-math1 spread not held",
+        "value_clipping",
+        "return mean + (shifted - mean) * shrink",
+        "return shifted",
+    ),
+    row(
+        "A-math1 grid weights ignored",
+        "value_clipping",
+        "return (quantiles * weights).sum(-1, keepdim=True)",
+        "return quantiles.mean(-1, keepdim=True)",
+    ),
+    row(
+        "A-math1 per_quantile against zero",
+        "value_clipping",
+        "new.clamp(old - radius, old + radius)",
+        "new.clamp(-radius, radius)",
+    ),
+    row(
+        "A6 non-finite prediction hidden by the clip",
+        "value_clipping",
+        "    return torch.where(shift == 0.0, new, spread(support + shift, new, support))",
+        "    return torch.where(shift == 0.0, new.nan_to_num(), spread(support + shift, new, support))",
+    ),
+    row(
+        "C3 rescale leaves the bias",
+        "normalisation",
+        "shifted = (bias.to(torch.float64) * std + (mean - new_mean)) / new_std",
+        "shifted = bias.to(torch.float64) * (std / new_std)",
+    ),
+    row(
+        "C3 rescale the wrong way",
+        "normalisation",
+        "scaled = weight.to(torch.float64) * (std / new_std)",
+        "scaled = weight.to(torch.float64) * (new_std / std)",
+    ),
+    row(
+        "C3 variance of a merge without the gap of the means",
+        "normalisation",
+        "square_sum + other_square_sum + delta.square() * (count * other_count / total)",
+        "square_sum + other_square_sum",
+    ),
+    row(
+        "explained variance of the wrong side",
+        "diagnostics",
+        "share = 1.0 - residual.var(correction=0) / variance",
+        "share = 1.0 - residual.square().mean() / variance",
+    ),
+    row(
+        "explained variance of rounding",
+        "diagnostics",
+        "varies = variance > (1e-12 * exact.abs().max()).square()",
+        "varies = variance >= 0.0",
+    ),
+    row("coverage counts above", "diagnostics", "return below.reshape", "return targets.shape[-1] - below.reshape"),
+    row("crossing counts ties", "diagnostics", "(quantiles.diff(dim=-1) < 0)", "(quantiles.diff(dim=-1) <= 0)"),
+    # Risk
+    row(
+        "A10 discontinuous in alpha",
+        "cvar",
+        "inside = torch.minimum((alpha - left).clamp(min=0.0), widths)",
+        "inside = widths * (left < alpha)",
+    ),
+    row(
+        "D6 atom at the value at risk not split",
+        "cvar",
+        "inside = torch.minimum((alpha - left).clamp(min=0.0), widths)",
+        "inside = torch.where(left + widths <= alpha, widths, torch.zeros_like(widths)) + 1e-300",
+    ),
+    row(
+        "A10 quantiles not sorted",
+        "cvar",
+        "_tail_mean(quantiles.sort(-1).values, weights, alpha)",
+        "_tail_mean(quantiles, weights, alpha)",
+    ),
+    row(
+        "D6 atoms not sorted",
+        "cvar",
+        "ordered, order = support.sort()",
+        "ordered, order = support, torch.arange(len(support))",
+    ),
+    row(
+        "G3 tail winsorised",
+        "cvar",
+        "    return from_quantiles(samples, alpha)",
+        "    return from_quantiles(samples.clamp(min=samples.quantile(0.05, -1, keepdim=True)), alpha)",
+    ),
+    row("A10 upper tail", "cvar", "quantiles.sort(-1).values", "quantiles.sort(-1, descending=True).values"),
+    row(
+        "A10 weights ignored",
+        "cvar",
+        "    widths = weights.to(torch.float64)",
+        "    widths = torch.ones_like(weights).to(torch.float64) / weights.shape[-1]",
+    ),
+    row("E-rec2 alpha unchecked", "checks", "if not 0.0 < alpha <= 1.0:", "if alpha > 1e9:", "cvar"),
+    row("NaN let through", "checks", "finite = torch.isfinite(tensor)", "finite = ~torch.isinf(tensor)", "cvar"),
+    row("duplicated levels let through", "checks", "rising = levels.diff() > 0", "rising = levels.diff() >= 0", "cvar"),
+    row(
+        "G6 multiplier capped at 1",
+        "lagrangian",
+        "return min(max(multiplier + lr * (limit - value), 0.0), ceiling)",
+        "return min(max(multiplier + lr * (limit - value), 0.0), min(1.0, ceiling))",
+    ),
+    row(
+        "G6 dual ascent sign",
+        "lagrangian",
+        "return min(max(multiplier + lr * (limit - value), 0.0), ceiling)",
+        "return min(max(multiplier + lr * (value - limit), 0.0), ceiling)",
+    ),
+    row(
+        "G6 multiplier below zero",
+        "lagrangian",
+        "return min(max(multiplier + lr * (limit - value), 0.0), ceiling)",
+        "return min(multiplier + lr * (limit - value), ceiling)",
+    ),
+    row(
+        "G6 integral winds up",
+        "lagrangian",
+        "integral = min(max(integral + ki * gap, 0.0), ceiling)",
+        "integral = max(integral + ki * gap, 0.0)",
+    ),
+    row(
+        "G6 derivative acts both ways",
+        "lagrangian",
+        "kd * max(0.0, gap - previous)",
+        "kd * (gap - previous)",
+    ),
+    # Robustness and schedules
+    row(
+        "N7 forbidden features take a share",
+        "perturbation",
+        "allowed = gradient.masked_fill(~mask, 0.0)",
+        "allowed = gradient.nan_to_num()",
+    ),
+    row(
+        "N7 forbidden features move",
+        "perturbation",
+        "return BALLS[ball](moved.masked_fill(~mask, 0.0), epsilon)",
+        "return BALLS[ball](delta + step * ascent_direction(gradient, ball=ball), epsilon)",
+    ),
+    row("N7 attack leaves the ball", "perturbation", "return delta.clamp(-epsilon, epsilon)", "return delta"),
+    row(
+        "N7 l2 ball per batch",
+        "perturbation",
+        "    norm: Tensor = torch.linalg.vector_norm(delta, dim=-1, keepdim=True)",
+        "    norm: Tensor = torch.linalg.vector_norm(delta)",
+    ),
+    row("N7 descent instead of ascent", "perturbation", "moved = delta + step", "moved = delta - step"),
+    row("schedule runs past its end", "schedules", "return min(max(progress, 0.0), 1.0)", "return progress"),
+    row("cosine upside down", "schedules", "end + 0.5 * (start - end)", "start + 0.5 * (end - start)"),
+]
