@@ -73,7 +73,7 @@ def rolling_charts(stored: StoredBacktest) -> list[Figure]:
         Figure(
             "rolling_cvar",
             f"Rolling CVaR, worst {100 * metrics.alpha:.3g} %",
-            f"{span} Mean of the worst bars, beside the limit if there is one.",
+            f"{span} Mean log-return of the worst bars.",
             tails,
             tail_layout,
         ),

@@ -49,7 +49,9 @@ def _result(main: ReportData) -> Section:
 
 def _risk(main: ReportData) -> Section:
     rolling = [figure for figure in rolling_charts(main.backtest) if figure.key == "rolling_cvar"]
-    text = "The limit is on one number: the mean log-return of the worst bars, as measured."
+    text = "The tail is one number, the mean log-return of the worst bars, measured and never taken from the critic."
+    if main.backtest.metrics.limit is not None:
+        text += " The limit is on it."
     return Section("risk", "Risk", text, _there([tails_chart(main.splits), *rolling]))
 
 

@@ -1,0 +1,120 @@
+"""The page: whole when the run is whole, shorter when it is not, and always one file that needs no network."""
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+
+from leeward.errors import RunDirectoryError
+from leeward.report.build import render, write_report
+from leeward.report.data import load_run
+from leeward.report.sections import sections_of
+
+EVERYTHING = ["result", "risk", "edge", "positions", "outlook", "control", "training", "numbers", "health"]
+
+
+def without_plotly(page: str) -> str:
+    """The page without the library's own source, which is 4 MB of other people's text."""
+    start, end = page.index('id="figures"'), page.index("</body>", page.rindex('"use strict";'))
+    figures = page[start : page.index("</script>", start)]
+    return page[:start] + figures + page[page.rindex('"use strict";') : end]
+
+
+def figures_of(page: str) -> dict:
+    start = page.index(">", page.index('id="figures"')) + 1
+    return json.loads(page[start : page.index("</script>", start)])
+
+
+@pytest.fixture(scope="module")
+def page(whole_run):
+    return render(load_run(whole_run), load_run(whole_run))
+
+
+def test_a_whole_run_has_every_section(whole_run):
+    run = load_run(whole_run)
+    assert [section.key for section in sections_of(run, run)] == EVERYTHING
+
+
+def test_every_figure_has_its_place_in_the_page(page):
+    places = re.findall(r'<div class="plot" id="([^"]+)"', page)
+    assert places == list(figures_of(page))
+    assert len(places) == len(set(places)) >= 16
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [("progress.csv", "training"), ("alerts.jsonl", "health"), ("backtest/test/outlook.npz", "outlook")],
+)
+def test_a_section_without_its_source_is_left_out(run_copy, name, section):
+    (run_copy / name).unlink()
+    run = load_run(run_copy)
+    assert [s.key for s in sections_of(run, run)] == [key for key in EVERYTHING if key != section]
+
+
+def test_a_bare_run_is_a_short_page_without_a_trace_of_what_is_missing(bare_run):
+    run = load_run(bare_run)
+    assert [section.key for section in sections_of(run, None)] == ["result", "risk", "edge", "positions", "numbers"]
+    text = without_plotly(render(run))
+    assert "No limit set" in text
+    for word in ("the limit", "config.yaml</summary>", 'id="fan"', 'id="train_', "control_equity"):
+        assert word not in text, word
+
+
+def test_the_page_asks_nobody_for_anything(page):
+    text = without_plotly(page)
+    assert set(re.findall(r'\b(?:src|href|action)\s*=\s*"?(#|data:|[^"\s>]*)', text)) == {"#", "data:"}
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_verdicts_and_the_short_table_come_before_any_chart(page):
+    first_plot = page.index('class="plot"')
+    for headline in ("Signal", "Limit kept", "Buy and hold", "90 % interval"):
+        assert 0 < page.index(headline) < first_plot, headline
+
+
+def test_a_name_with_markup_stays_text(run_copy):
+    path = run_copy / "backtest" / "test" / "positions.csv"
+    path.write_text(path.read_text().replace("control", "</script><b>"))
+    trades = run_copy / "backtest" / "test" / "trades.csv"
+    trades.write_text(trades.read_text().replace("control", "</script><b>"))
+    (run_copy / "config.yaml").write_text("name: <img src=x>\n")
+    page = render(load_run(run_copy))
+    assert "</script><b>" not in page
+    assert "<img" not in without_plotly(page)
+    assert "</script><b>, price" in json.dumps(figures_of(page))
+
+
+def test_the_same_run_gives_the_same_bytes(whole_run, page):
+    assert render(load_run(whole_run), load_run(whole_run)) == page
+
+
+def test_the_report_is_written_beside_the_run(run_copy, tmp_path):
+    assert write_report(run_copy) == run_copy / "report.html"
+    assert (run_copy / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert write_report(run_copy, path=tmp_path / "x.html") == tmp_path / "x.html"
+
+
+def test_every_colour_a_figure_names_is_in_both_themes(page):
+    named = set(re.findall(r"var\(--([\w-]+)\)", json.dumps(figures_of(page))))
+    style = files("leeward.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?::root[^{]*)\{([^}]*--paper[^}]*)\}", style)
+    assert len(blocks) == 3  # light, dark by preference, dark by choice
+    for block in blocks:
+        assert named <= set(re.findall(r"--([\w-]+):", block))
+    assert re.findall(r"--[\w-]+: [^;]+", blocks[1]) == re.findall(r"--[\w-]+: [^;]+", blocks[2])
+
+
+def test_what_is_wrong_with_a_directory_is_said(tmp_path, run_copy):
+    with pytest.raises(RunDirectoryError, match=r"nowhere: no such run directory"):
+        load_run(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunDirectoryError, match=r"no finished backtest in it; run `leeward backtest`"):
+        load_run(tmp_path / "empty")
+    (run_copy / "alerts.jsonl").write_text('{"severity": "warn"}\n{broken\n')
+    with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 2: not JSON"):
+        load_run(run_copy)
+    (run_copy / "alerts.jsonl").write_text("[1]\n")
+    with pytest.raises(RunDirectoryError, match="expected a JSON object, got list"):
+        load_run(run_copy)
