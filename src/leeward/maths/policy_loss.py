@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from leeward.maths.checks import check_positive, check_same_shape
+from leeward.maths.checks import check_not_negative, check_positive, check_same_shape
 
 __all__ = ["LOG_RATIO_LIMIT", "awr_weights", "clipped_surrogate", "kl_k1", "kl_k3", "ratio"]
 
@@ -25,7 +25,7 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, *, clip_range: floa
     gradient away only where r > e²⁰ and A < 0 or r < e⁻²⁰ and A > 0; in the other two the PPO clip already has.
     """
     check_same_shape(log_ratio=log_ratio, advantages=advantages)
-    check_positive(clip_range=clip_range)
+    check_not_negative(clip_range=clip_range)
     r = ratio(log_ratio)
     return torch.maximum(-advantages * r, -advantages * r.clamp(1.0 - clip_range, 1.0 + clip_range))
 

@@ -1,0 +1,1 @@
+"""DistributionalPPO: collect → targets → update, composed of small owners of state and pure steps."""

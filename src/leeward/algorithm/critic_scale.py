@@ -1,0 +1,82 @@
+"""Keeps the critic's unit in step with the returns: PopArt for linear heads, a moving support for a categorical one.
+
+Both happen between a rollout and its update, and both are measured: how far did decoded values move?
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from leeward.algorithm.return_scale import ReturnScale, rescale_heads
+from leeward.algorithm.support import fitting_support, needs_move, refit_head
+from leeward.maths import categorical, diagnostics
+from leeward.networks.observation import map_observation
+from leeward.networks.policy import DistributionalPolicy
+from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
+from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.sequences import cut, minibatches
+
+__all__ = ["CriticScale"]
+
+
+class CriticScale:
+    """Owns the statistics of the return; the policy's buffers hold what predictions need of them."""
+
+    def __init__(self, policy: DistributionalPolicy, sequence_length: int) -> None:
+        self.policy, self.sequence_length = policy, sequence_length
+        self.returns = ReturnScale()
+        # The unit the last rollout's raw values are in.
+        self.rollout_scale = (0.0, 1.0)
+        self.rollout_support: Tensor | None = None
+
+    @torch.no_grad()
+    def follow(self, targets: Tensor, buffer: RolloutBuffer) -> dict[str, float]:
+        """Take in a rollout's targets and change the unit, leaving what the critics predict where it is."""
+        policy, critic = self.policy, self.policy.critic
+        first = map_observation(lambda x: x[0], buffer.observations)
+        every_env = torch.arange(buffer.shape[1], device=buffer.starts.device)
+        memory = buffer.memory_before(torch.zeros_like(every_env), every_env)
+        before = policy.pessimistic(policy.values(first, memory))
+        self.rollout_scale = float(policy.return_mean), float(policy.return_std)
+        self.returns.update(targets)
+        new = self.returns.mean, self.returns.std
+        extreme = float(targets.abs().max()) / self.returns.std
+        metrics = {
+            "train/ret_mean": self.returns.mean,
+            "train/ret_std": self.returns.std,
+            "train/value_target_scale": 1.0 / self.returns.std,
+            "warn/excessive_return_scaling": float(extreme > 100.0),
+            "warn/ret_std_triggering_scaling": self.returns.std if extreme > 100.0 else 0.0,
+        }
+        if isinstance(critic, CategoricalCritic):
+            self.rollout_support = critic.support.clone()
+            metrics["train/support_outside_fraction"] = float(categorical.outside_fraction(targets, critic.support))
+            if needs_move(targets, critic.support):
+                self._move_support(critic, targets, buffer)
+        else:
+            rescale_heads(policy.value_heads, self.rollout_scale, new)
+        policy.return_mean.fill_(new[0])
+        policy.return_std.fill_(new[1])
+        after = policy.pessimistic(policy.values(first, memory))
+        metrics["train/popart_max_shift"] = float((after - before).abs().max())
+        if isinstance(critic, QuantileCritic):
+            metrics["train/quantile_crossing_rate"] = float(diagnostics.crossing_rate(buffer.raw_values))
+        return metrics
+
+    def _move_support(self, critic: CategoricalCritic, targets: Tensor, buffer: RolloutBuffer) -> None:
+        """Refit every head to its own re-projected predictions on about 4,096 steps of the rollout."""
+        old, new = critic.support.clone(), fitting_support(targets, critic.outputs)
+        sequences = cut(buffer.starts.cpu().numpy(), self.sequence_length)
+        batch = next(minibatches(sequences, buffer.shape[1], 4096, np.random.default_rng(0), new.device))
+        times, envs = (
+            torch.as_tensor(x, device=new.device)[batch.sequences] for x in (sequences.times, sequences.envs)
+        )
+        rows = batch.rows.flatten()
+        seen = map_observation(
+            lambda x: x.flatten(0, 1)[rows].reshape(*batch.rows.shape, *x.shape[2:]), buffer.observations
+        )
+        latents = self.policy.value_latents(seen, buffer.memory_before(times, envs))
+        for head, latent in zip(self.policy.value_heads, latents, strict=True):
+            assert isinstance(head, nn.Linear)
+            refit_head(head, latent[batch.mask], old, new)
+        critic.support.copy_(new)

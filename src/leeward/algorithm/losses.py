@@ -1,0 +1,226 @@
+"""The terms of the loss on one minibatch, each a sum over its real steps."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leeward.config.learning import AWR, ValueClip
+from leeward.maths import categorical, policy_loss, quantile, value_clipping
+from leeward.networks.observation import Observation, map_observation
+from leeward.networks.policy import DistributionalPolicy, Evaluation
+from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
+from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.sequences import Batch
+
+__all__ = ["Coefficients", "Losses", "Rows", "ValueTargets", "gather", "minibatch_losses", "prepare_value_targets"]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What weighs and shapes the terms in this update."""
+
+    clip_range: float
+    vf_coef: float
+    ent_coef: float
+    kappa: float
+    value_clip: ValueClip
+    kl_penalty: float  # 0 = off
+    awr: AWR | None
+
+
+@dataclass(frozen=True)
+class ValueTargets:
+    """The rollout's value targets in the form the critic's loss takes, one row per step (T·B)."""
+
+    ordered: Tensor | None = None  # (T·B, M), quantile critics
+    sums: Tensor | None = None  # (T·B, M + 1, 2)
+    probs: Tensor | None = None  # (T·B, K), categorical critics
+    scalars: Tensor | None = None  # (T·B,), scalar critics
+    old: Tensor | None = None  # (T·B, C, N): the rollout's own predictions (categorical: probabilities), if clipped
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One minibatch of stored steps, (L, S, ...)."""
+
+    observations: Observation
+    actions: Tensor
+    action_masks: Tensor | None
+    action_parameters: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    index: Tensor  # (L·S,)
+    mask: Tensor
+    n_real: int
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Sums over real steps; `per_critic` (C,) keeps the critics apart."""
+
+    total: Tensor
+    policy: Tensor
+    surrogate: Tensor
+    awr: Tensor
+    per_critic: Tensor
+    per_critic_unclipped: Tensor
+    per_critic_clipped: Tensor | None
+    value_clipped: Tensor | None  # number of real steps whose prediction was clipped, mean over critics
+    entropy: Tensor
+    log_ratio: Tensor  # (L, S), detached
+    kl_exact: Tensor  # (L, S), detached
+
+
+def _rows(table: Tensor, index: Tensor, shape: torch.Size) -> Tensor:  # (T·B, ...) -> (L, S, ...)
+    return table.index_select(0, index).reshape(*shape, *table.shape[1:])
+
+
+def gather(buffer: RolloutBuffer, advantages: Tensor, batch: Batch) -> Rows:
+    """Pick the steps of a minibatch out of the rollout."""
+    index = batch.rows.flatten()
+    shape = batch.rows.shape
+
+    def pick(tensor: Tensor) -> Tensor:
+        return _rows(tensor.flatten(0, 1), index, shape)
+
+    return Rows(
+        map_observation(pick, buffer.observations),
+        pick(buffer.actions),
+        None if buffer.action_masks is None else pick(buffer.action_masks),
+        pick(buffer.action_parameters),
+        pick(buffer.log_probs),
+        pick(advantages),
+        index,
+        batch.mask,
+        batch.n_real,
+    )
+
+
+def prepare_value_targets(
+    policy: DistributionalPolicy,
+    samples: Tensor,  # (T, B, M)
+    raw_values: Tensor,  # (T, B, C, N)
+    *,
+    scale: tuple[float, float],
+    support: Tensor | None,
+    clip: ValueClip,
+) -> ValueTargets:
+    """Encode the targets once per rollout; `scale` or `support` is the one the rollout's own raw values are in."""
+    mean, std = float(policy.return_mean), float(policy.return_std)
+    rows = samples.flatten(0, 1)  # (T·B, M)
+    critic = policy.critic
+    old = None
+    if isinstance(critic, CategoricalCritic):
+        assert support is not None
+        weights = torch.full_like(rows[0], 1.0 / rows.shape[-1])
+        if clip.mode != "disable":
+            old = categorical.project(support, raw_values.softmax(-1), critic.support).flatten(0, 1)
+        return ValueTargets(probs=categorical.project(rows, weights, critic.support), old=old)
+    if clip.mode != "disable":
+        # From the rollout's unit over the return's own to the present one, so that like is compared with like.
+        old = ((raw_values * scale[1] + scale[0] - mean) / std).flatten(0, 1)
+    encoded = (rows - mean) / std
+    if isinstance(critic, QuantileCritic):
+        ordered, sums = quantile.prefix_sums(encoded)
+        return ValueTargets(ordered=ordered, sums=sums, old=old)
+    return ValueTargets(scalars=encoded.mean(-1), old=old)
+
+
+def minibatch_losses(
+    policy: DistributionalPolicy, rows: Rows, evaluation: Evaluation, targets: ValueTargets, weights: Coefficients
+) -> Losses:
+    """Clipped surrogate, distributional value loss of each critic, entropy, and what is switched on beside them."""
+
+    def total(values: Tensor) -> Tensor:  # (L, S, ...) -> (...), real steps only
+        mask = rows.mask.reshape(rows.mask.shape + (1,) * (values.ndim - 2))
+        return values.masked_fill(~mask, 0.0).sum((0, 1))
+
+    log_ratio = evaluation.log_prob - rows.log_probs
+    surrogate = total(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
+    kl = policy.action_head.kl(rows.action_parameters, evaluation.action_parameters)  # (L, S)
+    awr = torch.zeros_like(surrogate)
+    if weights.awr is not None:
+        sample_weights = policy_loss.awr_weights(
+            rows.advantages, beta=weights.awr.beta, max_weight=weights.awr.max_weight
+        )
+        awr = -weights.awr.coef * total(sample_weights * evaluation.log_prob)
+    policy_term = surrogate + awr
+    if weights.kl_penalty > 0.0:
+        policy_term = policy_term + weights.kl_penalty * total(kl)
+
+    unclipped = _value_loss(policy, evaluation.values, rows, targets, weights)  # (L, S, C)
+    chosen, clipped, active = unclipped, None, None
+    if targets.old is not None:
+        held, moved = _clip(policy, evaluation.values, rows, targets.old, weights.value_clip)
+        clipped = _value_loss(policy, held, rows, targets, weights, probabilities=True)
+        chosen = torch.maximum(unclipped, clipped)
+        active = total(moved).mean()
+    per_critic = total(chosen)  # (C,)
+    entropy = total(evaluation.entropy)
+    loss = policy_term + weights.vf_coef * per_critic.mean() - weights.ent_coef * entropy
+    return Losses(
+        total=loss,
+        policy=policy_term,
+        surrogate=surrogate,
+        awr=awr,
+        per_critic=per_critic,
+        per_critic_unclipped=total(unclipped),
+        per_critic_clipped=None if clipped is None else total(clipped),
+        value_clipped=active,
+        entropy=entropy,
+        log_ratio=log_ratio.detach(),
+        kl_exact=kl.detach(),
+    )
+
+
+def _value_loss(
+    policy: DistributionalPolicy,
+    values: Tensor,  # (L, S, C, N): raw outputs, or probabilities of a clipped categorical critic
+    rows: Rows,
+    targets: ValueTargets,
+    weights: Coefficients,
+    *,
+    probabilities: bool = False,
+) -> Tensor:  # (L, S, C)
+    shape = rows.mask.shape
+
+    def pick(tensor: Tensor) -> Tensor:
+        return _rows(tensor, rows.index, shape)
+
+    critic = policy.critic
+    if isinstance(critic, QuantileCritic):
+        assert targets.ordered is not None and targets.sums is not None
+        ordered, sums = pick(targets.ordered), pick(targets.sums)
+        each = [
+            quantile.sorted_huber_loss(values[..., c, :], ordered, sums, critic.levels, kappa=weights.kappa)
+            for c in range(values.shape[-2])
+        ]
+        return torch.stack(each, -1)
+    if isinstance(critic, CategoricalCritic):
+        assert targets.probs is not None
+        wanted = pick(targets.probs).unsqueeze(-2).expand_as(values)
+        logits = values.clamp(min=1e-8).log() if probabilities else values
+        return categorical.cross_entropy(logits, wanted)
+    assert targets.scalars is not None
+    return (values.squeeze(-1) - pick(targets.scalars).unsqueeze(-1)).square()
+
+
+def _clip(
+    policy: DistributionalPolicy, values: Tensor, rows: Rows, old: Tensor, clip: ValueClip
+) -> tuple[Tensor, Tensor]:  # (L, S, C, N) -> (L, S, C, N), (L, S, C): held near each critic's own old one; moved?
+    before = _rows(old, rows.index, rows.mask.shape)
+    critic = policy.critic
+    if isinstance(critic, CategoricalCritic):
+        probs, radius = values.softmax(-1), clip.radius * float(policy.return_std)
+        held = value_clipping.clip_categorical(probs, before, critic.support, radius=radius, mode=clip.mode)
+        return held, (held != probs).any(-1).to(values.dtype)
+    held = value_clipping.clip_quantiles(
+        values,
+        before,
+        radius=clip.radius,
+        mode=clip.mode,
+        max_std_factor=clip.max_std_factor,
+        weights=critic.weights,
+    )
+    return held, ((held - values).abs() > 1e-7).any(-1).to(values.dtype)

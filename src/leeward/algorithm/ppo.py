@@ -1,0 +1,620 @@
+"""DistributionalPPO: a Stable-Baselines3 algorithm with the arguments of sb3_contrib's RecurrentPPO.
+
+`learn` reads: collect → targets → rescale → update → log. Each of these is a part of its own; this class only joins
+them, owns their state, and speaks SB3's language to callbacks, loggers and envs.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.utils import FloatSchedule, safe_mean, update_learning_rate
+
+from leeward.algorithm import checkpoint
+from leeward.algorithm.critic_scale import CriticScale
+from leeward.algorithm.entropy import EntropySchedule
+from leeward.algorithm.kl_control import KLPenaltyController
+from leeward.algorithm.losses import Coefficients, prepare_value_targets
+from leeward.algorithm.targets import Targets, make_targets
+from leeward.algorithm.update import Lesson, Updater, metric_groups
+from leeward.config.base import Frozen
+from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, ValueClip
+from leeward.errors import ArgumentError, ConfigError, did_you_mean
+from leeward.maths import advantage
+from leeward.networks.action_distributions import GaussianHead
+from leeward.networks.policy import (
+    CnnLstmPolicy,
+    CnnPolicy,
+    DistributionalPolicy,
+    MlpLstmPolicy,
+    MlpPolicy,
+    MultiInputLstmPolicy,
+    MultiInputPolicy,
+)
+from leeward.networks.value_heads import ValueDistribution
+from leeward.optim.pipeline import GradientPipeline
+from leeward.rollout import streams
+from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.collector import Collector, RawObservation, as_tensors
+from leeward.rollout.noise import rollout_noise
+from leeward.rollout.sequences import memory_times
+
+__all__ = ["DistributionalPPO"]
+
+_ACTION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_DEFAULT_SEQUENCE_LENGTH = 32
+
+
+class DistributionalPPO(BaseAlgorithm):
+    """Recurrent PPO with a distributional critic. Arguments up to `_init_setup_model` are RecurrentPPO's.
+
+    Ours, all keyword-only:
+      critic: "quantile" (default), "categorical" or "scalar"; n_quantiles, levels ("tail" or "uniform"), n_atoms,
+        kappa (in units of the return scale), twin_critics.
+      value_targets: "distributional" (samples of the return) or "scalar" (its λ-return); n_target_samples.
+      sequence_length, burn_in, refresh_memory: truncated back-propagation through time.
+      micro_batch_size: real steps per backward pass; gradients add up to those of the whole minibatch.
+      action_distribution: "auto", "gaussian" or "squashed", for Box actions.
+      max_consecutive_skips: minibatches in a row that may fail to be finite before training stops.
+      value_clip, entropy, kl_penalty, awr: one dict per idea, see `leeward.config.learning`.
+    `normalize_advantage` also takes "global", "per_env" or "none"; True is "global", once per rollout.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+        "MlpLstmPolicy": MlpLstmPolicy,
+        "CnnLstmPolicy": CnnLstmPolicy,
+        "MultiInputLstmPolicy": MultiInputLstmPolicy,
+    }
+    policy: DistributionalPolicy
+
+    def __init__(
+        self,
+        policy: str | type[DistributionalPolicy],
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int = 128,
+        batch_size: int | None = 128,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | Schedule | None = None,
+        normalize_advantage: bool | str = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
+        critic: str = "quantile",
+        n_quantiles: int = 32,
+        levels: str = "tail",
+        n_atoms: int = 51,
+        kappa: float = 0.0,
+        twin_critics: bool = True,
+        value_targets: str = "distributional",
+        n_target_samples: int = 32,
+        sequence_length: int | None = None,
+        burn_in: int = 0,
+        refresh_memory: bool = False,
+        micro_batch_size: int | None = None,
+        action_distribution: str = "auto",
+        max_consecutive_skips: int = 10,
+        value_clip: Mapping[str, Any] | None = None,
+        entropy: Mapping[str, Any] | None = None,
+        kl_penalty: Mapping[str, Any] | None = None,
+        awr: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
+            raise ArgumentError(
+                f"policy {policy.__module__}.{policy.__qualname__} is of another library; use one of "
+                f"{', '.join(self.policy_aliases)} or a subclass of leeward's DistributionalPolicy"
+            )
+        if isinstance(policy, str) and policy not in self.policy_aliases:
+            raise ArgumentError(f"unknown policy {policy!r}; {did_you_mean(policy, self.policy_aliases)}")
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            policy_kwargs=policy_kwargs,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            device=device,
+            support_multi_env=True,
+            seed=seed,
+            use_sde=use_sde,
+            sde_sample_freq=sde_sample_freq,
+            supported_action_spaces=_ACTION_SPACES,
+        )
+        self.n_steps, self.batch_size, self.n_epochs = n_steps, batch_size, n_epochs
+        self.gamma, self.gae_lambda = gamma, gae_lambda
+        self.clip_range: float | Schedule = clip_range
+        self.clip_range_vf: float | Schedule | None = clip_range_vf
+        self.normalize_advantage = normalize_advantage
+        self.ent_coef, self.vf_coef, self.max_grad_norm, self.target_kl = ent_coef, vf_coef, max_grad_norm, target_kl
+        self.critic, self.n_quantiles, self.levels, self.n_atoms = critic, n_quantiles, levels, n_atoms
+        self.kappa, self.twin_critics = kappa, twin_critics
+        self.value_targets, self.n_target_samples = value_targets, n_target_samples
+        self.sequence_length, self.burn_in, self.refresh_memory = sequence_length, burn_in, refresh_memory
+        self.micro_batch_size, self.action_distribution = micro_batch_size, action_distribution
+        self.max_consecutive_skips = max_consecutive_skips
+        self.value_clip = _dict("value_clip", ValueClip, value_clip)
+        self.entropy = _dict("entropy", Entropy, entropy)
+        self.kl_penalty = _dict("kl_penalty", KLPenalty, kl_penalty)
+        self.awr = _dict("awr", AWR, awr)
+        self._check_arguments()
+        self.missing_arguments: dict[str, str] = {}  # schedules a loaded file could only name
+        self.stream_seed = (
+            seed if seed is not None else int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
+        )
+        if _init_setup_model:
+            self._setup_model()
+
+    # --- set-up -----------------------------------------------------------------------------------------------------
+
+    def _check_arguments(self) -> None:
+        for name in ("n_steps", "n_epochs", "n_target_samples", "max_consecutive_skips"):
+            _positive(name, getattr(self, name))
+        for name in ("batch_size", "sequence_length", "micro_batch_size"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        for name in ("gamma", "gae_lambda"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ArgumentError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if self.burn_in < 0:
+            raise ArgumentError(f"burn_in must not be negative, got {self.burn_in}")
+        if self.kappa < 0:
+            raise ArgumentError(f"kappa must not be negative, got {self.kappa}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ArgumentError(f"max_grad_norm must be positive, or None for no clipping, got {self.max_grad_norm}")
+        for name, known in (
+            ("value_targets", ("distributional", "scalar")),
+            ("action_distribution", ("auto", "gaussian", "squashed")),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise ArgumentError(f"unknown {name} {value!r}; {did_you_mean(str(value), known)}")
+        if self.normalisation not in advantage.MODES:
+            raise ArgumentError(
+                f"unknown normalize_advantage {self.normalisation!r}; "
+                f"{did_you_mean(self.normalisation, advantage.MODES)}"
+            )
+        if (
+            self.value_clip is not None
+            and self.critic == "categorical"
+            and self.value_clip.mode not in ("disable", "mean_only")
+        ):
+            raise ArgumentError(
+                f"value_clip mode {self.value_clip.mode!r} does not exist for a categorical critic; use 'mean_only'"
+            )
+
+    @property
+    def normalisation(self) -> str:
+        """The mode that `normalize_advantage` stands for."""
+        if isinstance(self.normalize_advantage, bool):
+            return "global" if self.normalize_advantage else "none"
+        return self.normalize_advantage
+
+    def _setup_model(self) -> None:
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        self.policy = cast(type[DistributionalPolicy], self.policy_class)(
+            self.observation_space,
+            self.action_space,
+            self.lr_schedule,
+            use_sde=self.use_sde,
+            critic=self.critic,
+            n_quantiles=self.n_quantiles,
+            levels=self.levels,
+            n_atoms=self.n_atoms,
+            twin_critics=self.twin_critics,
+            action_distribution="gaussian" if self.action_distribution == "auto" else self.action_distribution,
+            **self.policy_kwargs,
+        ).to(self.device)
+        self.clip_schedule = FloatSchedule(self.clip_range)
+        self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
+        self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or Entropy())
+        self.kl_controller = None if self.kl_penalty is None else KLPenaltyController(self.kl_penalty)
+        self.critic_scale = CriticScale(self.policy, self._effective_sequence_length())
+        self.updater = Updater(
+            self.policy,
+            GradientPipeline(
+                self.policy.parameters(),
+                metric_groups(self.policy),
+                max_grad_norm=self.max_grad_norm,
+                max_consecutive_skips=self.max_consecutive_skips,
+            ),
+            n_epochs=self.n_epochs,
+            batch_size=self._usable_batch_size(),
+            micro_batch_size=self.micro_batch_size,
+            sequence_length=self._effective_sequence_length(),
+            burn_in=self.burn_in if self.policy.cell is not None else 0,
+            refresh_memory=self.refresh_memory,
+            kl_stop=KLStop(target=self.target_kl),
+        )
+        self.n_rollouts = 0
+        self.rollout_buffer: RolloutBuffer | None = None
+        self._targets: Targets | None = None
+        self._mid_rollout = False
+        self._predict_noise = streams.generator(self.stream_seed, streams.PREDICT, 0)
+        self.collector = None if self.env is None else Collector(self.policy, self.env)
+
+    def _effective_sequence_length(self) -> int:
+        if self.policy.cell is None:
+            return 1  # without memory every step stands alone
+        return min(self.sequence_length or _DEFAULT_SEQUENCE_LENGTH, self.n_steps)
+
+    def _usable_batch_size(self) -> int | None:
+        rollout = self.n_steps * (self.n_envs if self.env is not None else 1)
+        if self.env is not None and self.batch_size is not None and self.batch_size > rollout:
+            warnings.warn(
+                f"batch_size {self.batch_size} is larger than a rollout of {self.n_steps} steps × {self.n_envs} envs = "
+                f"{rollout}; the whole rollout is one minibatch",
+                stacklevel=4,
+            )
+            return None
+        return self.batch_size
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str = "DistributionalPPO",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for `total_timesteps` env steps (rounded up to whole rollouts). Arguments are SB3's.
+
+        The metrics of an update are written with its own iteration, the last one's too.
+        """
+        if self.env is None or self.collector is None:
+            raise ArgumentError("this model has no env; call set_env(env) first, or pass env= to load()")
+        checkpoint.refuse_training(self.missing_arguments)
+        fresh = reset_num_timesteps or self._last_obs is None
+        total_timesteps, active = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        if fresh:
+            self.collector.reset(cast(RawObservation, self._last_obs))
+        active.on_training_start(locals(), globals())
+        iteration, dumped = 0, True
+        while self.num_timesteps < total_timesteps:
+            if not self.collect_rollouts(active):
+                break
+            iteration += 1
+            # A last rollout that runs past the end must not drive schedules below their end.
+            self._update_current_progress_remaining(min(self.num_timesteps, total_timesteps), total_timesteps)
+            self.train()
+            dumped = log_interval is not None and iteration % log_interval == 0
+            if dumped:
+                self.dump_logs(iteration)
+        if not dumped:
+            self.dump_logs(iteration)
+        active.on_training_end()
+        return self
+
+    def collect_rollouts(self, callback: BaseCallback) -> bool:
+        """Fill the buffer and make the targets; False when a callback asked to stop."""
+        collector = self.collector
+        assert collector is not None
+        self._mid_rollout = True
+        hold = max(self.sde_sample_freq, 0) if self.use_sde else None
+        noise = rollout_noise(self.policy, self.stream_seed, self.n_rollouts, self.n_steps, self.n_envs, hold=hold)
+        buffer = self._make_buffer()
+        self.rollout_buffer = buffer
+        total_timesteps = self._total_timesteps
+
+        def on_step(local_variables: dict[str, Any]) -> bool:
+            self.num_timesteps += self.n_envs
+            self._last_obs = collector.observation
+            self._last_episode_starts = collector.starts
+            callback.update_locals(
+                local_variables | {"self": self, "callback": callback, "total_timesteps": total_timesteps}
+            )
+            if not callback.on_step():
+                return False
+            finished = np.flatnonzero(local_variables["dones"])
+            if len(finished):
+                infos = local_variables["infos"]
+                self._update_info_buffer([infos[i] for i in finished], np.ones(len(finished), dtype=bool))
+            return True
+
+        callback.on_rollout_start()
+        if not collector.collect(buffer, noise, hold, on_step):
+            return False
+        self._targets = make_targets(
+            self.policy,
+            buffer,
+            gamma=self.gamma,
+            lam=self.gae_lambda,
+            n_samples=self.n_target_samples,
+            distributional=self.value_targets == "distributional",
+            normalisation=self.normalisation,
+            generator=streams.torch_generator(self.stream_seed, streams.TARGETS, self.n_rollouts, self.device),
+        )
+        callback.on_rollout_end()
+        return True
+
+    def train(self) -> None:
+        """Learn from the rollout just collected, and record what happened."""
+        buffer, targets = self.rollout_buffer, self._targets
+        assert buffer is not None and targets is not None
+        policy, progress = self.policy, 1.0 - self._current_progress_remaining
+        update_learning_rate(policy.optimizer, self.lr_schedule(self._current_progress_remaining))
+        metrics = targets.metrics | self.critic_scale.follow(targets.samples, buffer)
+        clip = self._current_value_clip()
+        weights = Coefficients(
+            clip_range=self.clip_schedule(self._current_progress_remaining),
+            vf_coef=self.vf_coef,
+            ent_coef=self.entropy_schedule.effective(progress),
+            kappa=self.kappa,
+            value_clip=clip,
+            kl_penalty=0.0 if self.kl_controller is None else self.kl_controller.coefficient,
+            awr=self.awr,
+        )
+        value_targets = prepare_value_targets(
+            policy,
+            targets.samples,
+            buffer.raw_values,
+            scale=self.critic_scale.rollout_scale,
+            support=self.critic_scale.rollout_support,
+            clip=clip,
+        )
+        policy.set_training_mode(True)
+        lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts)
+        metrics |= self.updater.run(lesson, streams.generator(self.stream_seed, streams.SHUFFLE, self.n_rollouts))
+        policy.set_training_mode(False)
+        self._n_updates += self.n_epochs
+        self.n_rollouts += 1
+        self._mid_rollout = False
+        self._after_update(metrics, buffer, weights, progress)
+
+    def _after_update(
+        self, metrics: dict[str, float], buffer: RolloutBuffer, weights: Coefficients, progress: float
+    ) -> None:
+        """What follows from the update's numbers: controllers, exploration, the normaliser; then the record."""
+        policy = self.policy
+        metrics |= _critic_warnings(metrics) | _memory_metrics(policy, buffer)
+        if len(policy.value_heads) > 1:
+            means = policy.critic.means(buffer.raw_values, *self.critic_scale.rollout_scale)
+            metrics["train/critic_gap"] = float((means[..., 0] - means[..., 1]).abs().mean())
+        if "train/policy_entropy" in metrics:
+            self.entropy_schedule.observe(metrics["train/policy_entropy"], progress)
+        if self.kl_controller is not None:
+            metrics["train/kl_penalty"] = self.kl_controller.coefficient
+            if "train/kl_exact" in metrics:
+                self.kl_controller.observe(metrics["train/kl_exact"])
+        metrics["train/policy_entropy_slope"] = self.entropy_schedule.slope()
+        metrics["train/ent_coef_nominal"] = self.entropy_schedule.nominal(progress)
+        metrics["train/ent_coef_effective"] = weights.ent_coef
+        metrics["train/clip_range"] = weights.clip_range
+        metrics["train/learning_rate"] = float(policy.optimizer.param_groups[0]["lr"])
+        metrics["train/n_updates"] = self._n_updates
+        if weights.value_clip.mode != "disable":
+            metrics["train/clip_range_vf"] = weights.value_clip.radius
+        if isinstance(policy.action_head, GaussianHead):
+            log_std = buffer.action_parameters[..., policy.action_head.action_size :]
+            metrics["train/std"] = float(log_std.exp().mean())
+            policy.action_head.log_scale.fill_(self.entropy_schedule.log_std_scale(progress))
+        if policy.observation_normaliser is not None:
+            drift = policy.observation_normaliser.update(_flat(buffer))
+            metrics["debug/obs_norm_mean_drift"], metrics["debug/obs_norm_std_drift"] = drift
+        self.last_metrics = metrics
+        for name, value in metrics.items():
+            self.logger.record(name, value, exclude=None if name in _SHOWN else "stdout")
+
+    def _current_value_clip(self) -> ValueClip:
+        if self.value_clip is not None and self.value_clip_schedule is None:
+            return self.value_clip
+        if self.value_clip_schedule is None:
+            return ValueClip(mode="disable")
+        radius = self.value_clip_schedule(self._current_progress_remaining)
+        return (self.value_clip or ValueClip()).model_copy(update={"radius": radius})
+
+    def _make_buffer(self) -> RolloutBuffer:
+        assert self.collector is not None
+        policy = self.policy
+        if self.rollout_buffer is not None:
+            return self.rollout_buffer
+        mask_size = policy.action_head.net.out_features if self.collector.masked else None
+        return RolloutBuffer.empty(
+            self.n_steps,
+            as_tensors(self.collector.observation, self.device),
+            self.collector.memory,
+            action_size=policy.action_head.action_size,
+            parameter_size=policy.action_head.parameter_size,
+            value_shape=(len(policy.value_heads), policy.critic.outputs),
+            mask_size=mask_size,
+            memory_times=memory_times(self.n_steps, self._effective_sequence_length(), self.updater.burn_in),
+            device=self.device,
+        )
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write what was recorded, under SB3's keys for time and episodes."""
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        self.logger.record("time/iterations", iteration, exclude="tensorboard")
+        if self.ep_info_buffer:
+            self.logger.record("rollout/ep_rew_mean", safe_mean([info["r"] for info in self.ep_info_buffer]))
+            self.logger.record("rollout/ep_len_mean", safe_mean([info["l"] for info in self.ep_info_buffer]))
+        self.logger.record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        if self.ep_success_buffer:
+            self.logger.record("rollout/success_rate", safe_mean(self.ep_success_buffer))
+        self.logger.dump(step=self.num_timesteps)
+
+    # --- using the model --------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+        *,
+        action_masks: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """The action and the state for the next call (None = start); the training's own randomness is not touched."""
+        return self.policy.predict(
+            observation, state, episode_start, deterministic, noise=self._predict_noise, action_masks=action_masks
+        )
+
+    def predict_distribution(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+    ) -> ValueDistribution:
+        """The distribution of the discounted return from `observation` on; reads `state` and does not advance it."""
+        return self.policy.predict_distribution(observation, state, episode_start)
+
+    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        super().set_env(env, force_reset)
+        assert self.env is not None
+        previous = self.collector
+        self.collector = Collector(self.policy, self.env)
+        self.rollout_buffer = None
+        if previous is not None and not force_reset:
+            self.collector.observation, self.collector.starts = previous.observation, previous.starts
+            self.collector.memory = previous.memory
+
+    # --- state and files --------------------------------------------------------------------------------------------
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
+
+    def state(self) -> dict[str, Any]:
+        """The state of every small owner, as plain data."""
+        return {
+            "returns": self.critic_scale.returns.state_dict(),
+            "entropy": self.entropy_schedule.state_dict(),
+            "kl_penalty": None if self.kl_controller is None else self.kl_controller.state_dict(),
+            "consecutive_skips": self.updater.pipeline.guard.consecutive,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.critic_scale.returns.load_state_dict(state["returns"])
+        self.entropy_schedule.load_state_dict(state["entropy"])
+        if self.kl_controller is not None and state["kl_penalty"] is not None:
+            self.kl_controller.load_state_dict(state["kl_penalty"])
+        self.updater.pipeline.guard.consecutive = state["consecutive_skips"]
+
+    def save(
+        self, path: checkpoint.Path, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None
+    ) -> None:
+        """Write safetensors and a JSON manifest to `path` (`.zip` is appended) or a file object; see `checkpoint`."""
+        checkpoint.save(self, path, exclude, include)
+
+    @classmethod
+    def load(
+        cls,
+        path: checkpoint.Path,
+        env: GymEnv | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Read a model; with an env and `force_reset=False` training continues as if it had never stopped."""
+        return checkpoint.load(cls, path, env, device, custom_objects, print_system_info, force_reset, **kwargs)
+
+    def set_parameters(
+        self, load_path_or_dict: Any, exact_match: bool = True, device: torch.device | str = "auto"
+    ) -> None:
+        """Weights and optimiser from a checkpoint of ours, or from what `get_parameters` returned."""
+        checkpoint.set_parameters(self, load_path_or_dict, exact_match, device)
+
+
+M = TypeVar("M", bound=Frozen)
+_SHOWN = {
+    "train/approx_kl",
+    "train/clip_fraction",
+    "train/clip_range",
+    "train/clip_range_vf",
+    "train/entropy_loss",
+    "train/explained_variance",
+    "train/learning_rate",
+    "train/loss",
+    "train/n_updates",
+    "train/policy_gradient_loss",
+    "train/std",
+    "train/value_loss",
+    "train/calibration_error",
+    "train/skipped_minibatches",
+}
+
+
+def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M | None:
+    if values is None or isinstance(values, model):
+        return values
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{name} must be a dict or None, got {values!r}")
+    return model.read(values, where=name)
+
+
+def _positive(name: str, value: int) -> None:
+    if value < 1:
+        raise ArgumentError(f"{name} must be at least 1, got {value}")
+
+
+def _flat(buffer: RolloutBuffer) -> Any:
+    if isinstance(buffer.observations, dict):
+        return {key: value.flatten(0, 1) for key, value in buffer.observations.items()}
+    return buffer.observations.flatten(0, 1)
+
+
+def _critic_warnings(metrics: dict[str, float]) -> dict[str, float]:
+    """Do both critics learn? (FINDINGS C7)"""
+    found: dict[str, float] = {}
+    norms = [metrics.get(f"train/critic{i}_grad_norm") for i in (1, 2)]
+    for i, norm in enumerate(norms, start=1):
+        if norm is not None:
+            found[f"warn/critic{i}_vanishing_gradients"] = float(norm < 1e-8)
+    if norms[0] is not None and norms[1] is not None:
+        ratio = norms[0] / max(norms[1], 1e-30)
+        found["train/critics_grad_ratio"] = ratio
+        found["warn/twin_critics_gradient_imbalance"] = float(not 0.01 <= ratio <= 100.0)
+    return found
+
+
+def _memory_metrics(policy: DistributionalPolicy, buffer: RolloutBuffer) -> dict[str, float]:
+    """The hidden states from which sequences start, by layer."""
+    found: dict[str, float] = {}
+    parts = policy.actor_memory.parts if policy.actor_memory is not None else 0
+    places = {"lstm": 0} if policy.actor_memory is not None else {}
+    if policy.critic_memory is not None:
+        places["lstm_critic"] = parts
+    for prefix, place in places.items():
+        hidden = buffer.memories[place]  # (slots, layers, B, H)
+        for layer in range(hidden.shape[1]):
+            h = hidden[:, layer]
+            found[f"{prefix}/h_mean_layer{layer}"] = float(h.mean())
+            found[f"{prefix}/h_std_layer{layer}"] = float(h.std(correction=0))
+            found[f"{prefix}/h_norm_layer{layer}"] = float(torch.linalg.vector_norm(h, dim=-1).mean())
+            found[f"{prefix}/saturation_layer{layer}"] = float((h.abs() > 0.95).float().mean())
+    return found

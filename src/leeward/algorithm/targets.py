@@ -1,0 +1,103 @@
+"""From a rollout to what is learned: advantages, normalised once, and samples of the return."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leeward.maths import advantage, diagnostics, returns
+from leeward.networks.policy import DistributionalPolicy
+from leeward.rollout.buffer import RolloutBuffer
+
+__all__ = ["Targets", "make_targets"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """All (T, B) or (T, B, M); advantages are normalised here and nowhere else."""
+
+    advantages: Tensor  # (T, B), normalised
+    samples: Tensor  # (T, B, M), samples of the return, in its own unit
+    metrics: dict[str, float]
+
+
+def make_targets(
+    policy: DistributionalPolicy,
+    buffer: RolloutBuffer,
+    *,
+    gamma: float,
+    lam: float,
+    n_samples: int,
+    distributional: bool,
+    normalisation: str,
+    generator: torch.Generator,
+) -> Targets:
+    """GAE on the pessimistic mean; value targets from the distribution that is shown to the user."""
+    rewards, terminated, ended = buffer.rewards, buffer.terminated, buffer.ended
+    values = policy.pessimistic(buffer.raw_values)  # (T, B)
+    next_values = policy.pessimistic(buffer.raw_next_values)
+    raw = returns.gae(rewards, values, next_values, terminated, ended, gamma=gamma, lam=lam)
+    normalised = advantage.normalise(raw, mode=normalisation)
+
+    # Pessimism is for the baseline only: what the critics learn from is their mean (FINDINGS A-FP2).
+    successor = policy.distribution(buffer.raw_next_values)
+    if distributional:
+        samples = returns.distributional_targets(
+            rewards,
+            successor.values,
+            successor.levels,
+            successor.weights,
+            terminated,
+            ended,
+            gamma=gamma,
+            lam=lam,
+            n_samples=n_samples,
+            generator=generator,
+        )
+    else:
+        samples = returns.lambda_returns(rewards, successor.mean, terminated, ended, gamma=gamma, lam=lam).unsqueeze(-1)
+    buffer.values, buffer.advantages, buffer.returns = values, raw, raw + values
+    metrics = {
+        "train/advantage_mean_raw": float(raw.mean()),
+        "train/advantage_std_raw": float(raw.std(correction=0)),
+        "train/advantage_min": float(raw.min()),
+        "train/advantage_max": float(raw.max()),
+        "train/advantages_norm_max_abs": float(normalised.abs().max()),
+        "train/advantages_norm_mean": float(normalised.mean()),
+        "train/advantages_norm_std": float(normalised.std(correction=0)),
+        "warn/advantages_std_below_floor": float(advantage.below_floor(raw, mode=normalisation).any()),
+        "train/explained_variance": float(diagnostics.explained_variance(values, buffer.returns)),
+    }
+    calibration = _calibration_error(policy, buffer, gamma, generator)
+    if calibration is not None:
+        metrics["train/calibration_error"] = calibration
+    return Targets(normalised, samples, metrics)
+
+
+def _calibration_error(
+    policy: DistributionalPolicy, buffer: RolloutBuffer, gamma: float, generator: torch.Generator
+) -> float | None:
+    """Predicted distributions against whole returns, where the episode ended inside the rollout; None if none did."""
+    complete = buffer.ended.flip(0).cummax(0).values.flip(0)  # an end at or after this step
+    if not bool(complete.any()):
+        return None
+    successor = policy.distribution(buffer.raw_next_values)
+    whole = returns.distributional_targets(
+        buffer.rewards,
+        successor.values,
+        successor.levels,
+        successor.weights,
+        buffer.terminated,
+        buffer.ended,
+        gamma=gamma,
+        lam=1.0,
+        n_samples=1,
+        generator=generator,
+    )  # (T, B, 1)
+    predicted = policy.distribution(buffer.raw_values)
+    if predicted.levels is not None:
+        return float(diagnostics.calibration_error(predicted.values[complete], whole[complete], predicted.levels))
+    # Atoms: coverage of the deciles, each judged by the mass at or below the outcome.
+    below = (predicted.weights * (predicted.values <= whole)).sum(-1)[complete]  # (n,)
+    deciles = torch.arange(0.1, 0.95, 0.1, device=below.device)
+    return float(((below[:, None] <= deciles).float().mean(0) - deciles).abs().mean())

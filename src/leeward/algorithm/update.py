@@ -1,0 +1,249 @@
+"""One update: epochs of minibatches over a rollout. It returns numbers; it logs nothing."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from leeward.algorithm import kl_control
+from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
+from leeward.config.learning import KLStop
+from leeward.maths import policy_loss
+from leeward.networks.lstm import Memory, Recurrence, forget
+from leeward.networks.observation import map_observation
+from leeward.networks.policy import DistributionalPolicy, Evaluation
+from leeward.optim.pipeline import GradientPipeline, GradientReport
+from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.sequences import Batch, Sequences, cut, minibatches
+from leeward.telemetry.tally import Tally
+
+__all__ = ["Lesson", "Updater", "metric_groups"]
+
+_YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one update learns from: a rollout and everything derived from it."""
+
+    buffer: RolloutBuffer
+    advantages: Tensor  # (T, B), normalised
+    targets: ValueTargets
+    weights: Coefficients
+    number: int  # of the update, for messages
+
+
+class Updater:
+    """Epochs of minibatches with the same settings in every update."""
+
+    def __init__(
+        self,
+        policy: DistributionalPolicy,
+        pipeline: GradientPipeline,
+        *,
+        n_epochs: int,
+        batch_size: int | None,
+        micro_batch_size: int | None,
+        sequence_length: int,
+        burn_in: int,
+        refresh_memory: bool,
+        kl_stop: KLStop,
+    ) -> None:
+        self.policy, self.pipeline, self.kl_stop = policy, pipeline, kl_stop
+        self.n_epochs, self.batch_size, self.micro_batch_size = n_epochs, batch_size, micro_batch_size
+        self.sequence_length, self.burn_in, self.refresh_memory = sequence_length, burn_in, refresh_memory
+
+    def run(self, lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
+        """Train on one rollout; the metrics are means over its real steps unless their name says otherwise."""
+        buffer, device = lesson.buffer, self.policy.device
+        sequences = cut(buffer.starts.cpu().numpy(), self.sequence_length, self.burn_in)
+        times, envs = (torch.as_tensor(x, device=device) for x in (sequences.times, sequences.envs))
+        memory = buffer.memory_before(times, envs)
+        tally, stopped_in = Tally(), self.n_epochs
+        for epoch in range(self.n_epochs):
+            if epoch > 0 and self.refresh_memory and memory:
+                memory = self._refreshed(buffer, sequences, memory)
+            batches = minibatches(sequences, buffer.shape[1], self.batch_size, rng, device)
+            for number, batch in enumerate(batches):
+                if epoch == 0 and number == 0:
+                    self._check_ratio(lesson, batch, memory, tally)
+                if not self._minibatch(lesson, batch, memory, tally):
+                    stopped_in = epoch
+                    break
+            if stopped_in == epoch:
+                break
+        metrics = tally.read()
+        metrics["train/kl_stop_epoch"] = float(stopped_in)
+        return metrics
+
+    def _minibatch(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> bool:
+        """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it."""
+        optimizer = self.policy.optimizer
+        optimizer.zero_grad(set_to_none=True)
+        used, kl_sum = 0, 0.0
+        for part in _micro_batches(batch, self.micro_batch_size):
+            rows = gather(lesson.buffer, lesson.advantages, part)
+            evaluation = self._evaluate(rows, part, memory)
+            losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights)
+            finite = bool(torch.isfinite(losses.total))
+            _tally_losses(tally, rows, evaluation, losses, lesson.weights, finite)
+            if not finite:
+                continue
+            (losses.total / batch.n_real).backward()
+            used += rows.n_real
+            if self.kl_stop.target is not None:
+                kl_sum += float(policy_loss.kl_k3(losses.log_ratio)[rows.mask].sum())
+        if used == 0:
+            tally.extreme("sum", "train/skipped_minibatches", 1.0)
+            self.pipeline.guard.skipped(lesson.number)
+            return True
+        if kl_control.stops(kl_sum / used, self.kl_stop):
+            return False
+        if used < batch.n_real:  # a micro-batch was skipped: the others make up the whole
+            grads = [p.grad for p in self.pipeline.parameters if p.grad is not None]
+            torch._foreach_mul_(grads, batch.n_real / used)
+        report = self.pipeline.apply(lesson.number)
+        if report.step:
+            optimizer.step()
+        self._tally_gradients(tally, report, batch.n_real)
+        return True
+
+    def _evaluate(self, rows: Rows, batch: Batch, memory: Memory) -> Evaluation:
+        start = tuple(part.index_select(1, batch.sequences) for part in memory)
+        return self.policy.evaluate(rows.observations, rows.actions, start, rows.action_masks)
+
+    @torch.no_grad()
+    def _check_ratio(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> None:
+        """Before the first step every ratio is 1, or rollout and update disagree. Dropout is off for this look."""
+        self.policy.set_training_mode(False)
+        rows = gather(lesson.buffer, lesson.advantages, batch)
+        evaluation = self._evaluate(rows, batch, memory)
+        deviation = (evaluation.log_prob - rows.log_probs).expm1().abs()[rows.mask].max()
+        tally.extreme("max", "train/ratio_first_minibatch_max_dev", deviation)
+        if evaluation.hidden is not None:
+            _tally_resets(tally, lesson.buffer.starts, rows, evaluation.hidden)
+        self.policy.set_training_mode(True)
+
+    @torch.no_grad()
+    def _refreshed(self, buffer: RolloutBuffer, sequences: Sequences, memory: Memory) -> Memory:
+        """The memories before all sequences, recomputed with the present weights, in the order of time."""
+        device = self.policy.device
+        fresh = tuple(part.clone() for part in memory)
+        running = tuple(part[0].clone() for part in buffer.memories)  # of every env, before the rollout's first step
+        begins, lengths = sequences.times + sequences.context, sequences.lengths - sequences.context
+        # Sequences that begin together and are equally long run as one batch; by time, so that `running` is up to date.
+        for begin, length in sorted(set(zip(begins.tolist(), lengths.tolist(), strict=True))):
+            chosen = np.flatnonzero((begins == begin) & (lengths == length))
+            envs = torch.as_tensor(sequences.envs[chosen], device=device)
+            start = forget(tuple(part[:, envs] for part in running), buffer.starts[begin, envs])
+            plain = torch.as_tensor(sequences.context[chosen] == 0, device=device)
+            which = torch.as_tensor(chosen, device=device)
+            seen = map_observation(partial(_window, begin=begin, length=length, envs=envs), buffer.observations)
+            after = self.policy.advance(seen, start)
+            for part, first, now, new in zip(fresh, start, running, after, strict=True):
+                part[:, which[plain]] = first[:, plain]
+                now[:, envs] = new
+        return fresh
+
+    def _tally_gradients(self, tally: Tally, report: GradientReport, n_real: int) -> None:
+        tally.extreme("sum", "train/skipped_minibatches", 0.0 if report.step else 1.0)
+        if not report.step:
+            return
+        tally.mean_of("train/grad_norm_raw", report.raw, n_real)
+        tally.mean_of("train/grad_norm_pre_clip", report.pre_clip, n_real)
+        tally.extreme("max", "train/grad_norm_post_clip", report.post_clip)
+        for name, norm in zip(self.pipeline.names, report.groups, strict=True):
+            tally.mean_of(name, norm, n_real)
+        for name, value in report.stages.items():
+            tally.mean_of(name, value, n_real)
+
+
+def metric_groups(policy: DistributionalPolicy) -> dict[str, list[nn.Parameter]]:
+    """Parameters by the gradient norm they are reported under."""
+    parts = policy.parameter_groups()
+    groups: dict[str, list[nn.Parameter]] = {}
+    for i in range(1, len(policy.value_heads) + 1):
+        groups[f"train/critic{i}_grad_norm"] = parts.get(f"critic{i}_mlp", []) + parts[f"critic{i}_head"]
+    trunk = parts.get("critic_memory", []) + parts.get("critic_extractor", [])
+    if trunk:
+        groups["train/critic_trunk_grad_norm"] = trunk
+    for name, memory in (("actor", policy.actor_memory), ("critic", policy.critic_memory)):
+        if isinstance(memory, Recurrence):
+            for layer in range(memory.layers):
+                own = [p for key, p in memory.core.named_parameters() if key.endswith(f"_l{layer}")]
+                groups[f"train/lstm_grad_norm/{name}/{layer}"] = own
+    return groups
+
+
+def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
+    """Whole sequences, near `size` real steps each."""
+    if size is None or size >= batch.n_real:
+        yield batch
+        return
+    steps = batch.mask.sum(0).cumsum(0).cpu().numpy()
+    edges = np.searchsorted(steps, np.arange(size, batch.n_real, size)) + 1
+    columns = np.arange(len(steps))
+    for part in np.split(columns, np.unique(edges[edges < len(steps)])):
+        chosen = torch.as_tensor(part, device=batch.rows.device)
+        mask = batch.mask[:, chosen]
+        length = int(mask.any(1).nonzero().max()) + 1
+        yield Batch(batch.sequences[chosen], batch.rows[:length, chosen], mask[:length], int(mask.sum()))
+
+
+def _window(tensor: Tensor, begin: int, length: int, envs: Tensor) -> Tensor:  # (T, B, ...) -> (L, S, ...)
+    return tensor[begin : begin + length, envs]
+
+
+def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> None:
+    """How the memory's norm right after a reset compares with its norm at large."""
+    T, _ = starts.shape
+    clock = torch.arange(T, device=starts.device)[:, None]
+    begun = torch.where(starts, clock, torch.full_like(clock, -T)).cummax(0).values  # start of the episode, if seen
+    young = ((begun >= 0) & (clock - begun < _YOUNG)).flatten()[rows.index].reshape(rows.mask.shape)[rows.mask]
+    norms = torch.linalg.vector_norm(hidden, dim=-1)[rows.mask]
+    if bool(young.any()):
+        tally.extreme("max", "lstm/h_norm_after_reset_ratio", norms[young].mean() / norms.mean().clamp(min=1e-12))
+
+
+def _tally_losses(
+    tally: Tally, rows: Rows, evaluation: Evaluation, losses: Losses, weights: Coefficients, finite: bool
+) -> None:
+    n = rows.n_real
+    log_ratio = losses.log_ratio[rows.mask]  # (n,)
+    nan, inf = torch.isnan(log_ratio).sum(), torch.isinf(log_ratio).sum()
+    for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
+        tally.extreme("sum", f"error/log_ratio_{name}", count)
+    if not finite:
+        return
+    size = log_ratio.abs()
+    ratio = policy_loss.ratio(log_ratio)
+    entropy = evaluation.entropy.detach()[rows.mask]
+    tally.mean(
+        n,
+        train__loss=losses.total / n,
+        train__policy_gradient_loss=losses.surrogate / n,
+        train__policy_loss=losses.policy / n,
+        train__value_loss=losses.per_critic.mean() / n,
+        train__critic_loss_unclipped=losses.per_critic_unclipped.mean() / n,
+        train__entropy_loss=-losses.entropy / n,
+        train__policy_entropy=losses.entropy / n,
+        train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),
+        train__approx_kl_k1=policy_loss.kl_k1(log_ratio).mean(),
+        train__kl_exact=losses.kl_exact[rows.mask].mean(),
+        train__clip_fraction=((ratio - 1.0).abs() > weights.clip_range).float().mean(),
+        train__log_ratio_extreme_fraction=(size > 10.0).float().mean(),
+        train__log_ratio_clamped_fraction=(size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
+    )
+    for i, each in enumerate(losses.per_critic.unbind(), start=1):
+        tally.mean_of(f"train/critic{i}_loss", each / n, n)
+    tally.extreme("max", "train/log_ratio_max_abs", size.max())
+    tally.extreme("min", "train/policy_entropy_min", entropy.min())
+    tally.extreme("max", "train/policy_entropy_max", entropy.max())
+    if losses.per_critic_clipped is not None and losses.value_clipped is not None:
+        tally.mean_of("train/critic_loss_clipped", losses.per_critic_clipped.mean() / n, n)
+        tally.mean_of("train/vf_clip_active_frac", losses.value_clipped / n, n)
+    if weights.awr is not None:
+        tally.mean_of("train/bc_loss_ratio", losses.awr.abs() / losses.surrogate.abs().clamp(min=1e-12), n)

@@ -1,0 +1,68 @@
+"""Config of the learner: one small model per idea, the dicts of `DistributionalPPO`'s constructor."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from leeward.config.base import Frozen
+
+__all__ = ["AWR", "Entropy", "KLPenalty", "KLStop", "ValueClip"]
+
+ScheduleName = Literal["constant", "linear", "cosine"]
+
+
+class ValueClip(Frozen):
+    """Hold value predictions near those of the rollout."""
+
+    mode: Literal["disable", "mean_only", "mean_and_variance", "per_quantile"] = Field(
+        "mean_only", description="what is held; see docs/ideas/value-clipping.md"
+    )
+    radius: PositiveFloat = Field(0.2, description="how far it may move, in standard deviations of the return")
+    max_std_factor: float = Field(2.0, ge=1, description="mean_and_variance: largest growth of the standard deviation")
+
+
+class Entropy(Frozen):
+    """How the entropy bonus and the exploration noise change over training; `ent_coef` is where the bonus starts."""
+
+    end: float | None = Field(None, ge=0, description="coefficient at the end of training; None = it does not decay")
+    schedule: ScheduleName = Field("linear", description="shape of the decay")
+    floor: float = Field(0.0, ge=0, description="the coefficient never falls below this")
+    plateau_updates: PositiveInt | None = Field(
+        None, description="start the decay only when entropy has been flat for this many updates; None = at once"
+    )
+    plateau_slope: PositiveFloat = Field(1e-3, description="what counts as flat, nats per update")
+    std_scale_end: PositiveFloat | None = Field(
+        None, description="Gaussian actions: factor on the standard deviation at the end of training; None = 1"
+    )
+    std_scale_schedule: ScheduleName = Field("linear", description="shape of that annealing, in ln(factor)")
+
+    @model_validator(mode="after")
+    def _floor_below_end(self) -> "Entropy":
+        if self.end is not None and self.end < self.floor:
+            raise ValueError(f"end {self.end} lies below the floor {self.floor}")
+        if self.plateau_updates is not None and self.end is None:
+            raise ValueError("plateau_updates decides when the decay starts, so it needs an `end` to decay to")
+        return self
+
+
+class KLStop(Frozen):
+    """Stop the epochs of an update before the step that would leave the trust region."""
+
+    target: PositiveFloat | None = Field(None, description="nats, k3 estimator, mean over real steps; `target_kl`")
+    tolerance: float = Field(1.5, gt=1, description="stop above target × tolerance")
+
+
+class KLPenalty(Frozen):
+    """β · KL(old ‖ new) in the loss, with β driven towards a target (Schulman et al. 2017, eq. 8)."""
+
+    target: PositiveFloat = Field(0.01, description="nats per update, analytic KL")
+    initial: PositiveFloat = Field(1.0, description="β of the first update")
+    ceiling: PositiveFloat = Field(100.0, description="β never exceeds this")
+
+
+class AWR(Frozen):
+    """Advantage-weighted regression on the rollout's own actions, beside the clipped surrogate."""
+
+    coef: PositiveFloat = Field(0.1, description="weight of the term in the loss")
+    beta: PositiveFloat = Field(1.0, description="temperature, in standard deviations of the advantage")
+    max_weight: PositiveFloat = Field(20.0, description="largest weight of a sample")

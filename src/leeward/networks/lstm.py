@@ -1,0 +1,52 @@
+"""Memory: an LSTM or GRU that steps one observation at a time in the rollout and whole sequences in the update.
+
+A sequence never holds an episode start after its first step: `rollout.sequences` cuts there, so that one fused call
+serves where a loop over time would otherwise be needed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leeward.errors import ArgumentError, did_you_mean
+
+__all__ = ["CELLS", "Memory", "Recurrence", "forget"]
+
+CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+Memory = tuple[Tensor, ...]  # each (layers, B, H): (h, c) of an LSTM, (h,) of a GRU, () without memory
+
+
+def forget(memory: Memory, starts: Tensor) -> Memory:  # bool (B,)
+    """The memory with every env that starts an episode set back to zero. The only reset there is."""
+    return tuple(part.masked_fill(starts[None, :, None], 0.0) for part in memory)
+
+
+class Recurrence(nn.Module):
+    """`layers` recurrent layers of width `hidden`; two state tensors for an LSTM, one for a GRU."""
+
+    def __init__(self, cell: str, inputs: int, hidden: int, layers: int, kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        if cell not in CELLS:
+            raise ArgumentError(f"unknown cell {cell!r}; {did_you_mean(cell, CELLS)}")
+        self.core = CELLS[cell](inputs, hidden, num_layers=layers, **kwargs)
+        if self.core.bidirectional or self.core.batch_first:
+            raise ArgumentError(
+                "lstm_kwargs: a policy cannot look ahead, so bidirectional and batch_first must stay off"
+            )
+        self.hidden, self.layers = hidden, layers
+        self.parts = 2 if cell == "lstm" else 1
+
+    def forward(self, features: Tensor, memory: Memory) -> tuple[Tensor, Memory]:  # (L, S, F) -> (L, S, H)
+        """Run over time from `memory`, which stands before the first step."""
+        if self.parts == 2:
+            output, (hidden, cell) = self.core(features, memory)
+            return output, (hidden, cell)
+        output, hidden = self.core(features, memory[0])
+        return output, (hidden,)
+
+    def initial(self, batch: int) -> Memory:
+        """Zeros: what every episode starts from."""
+        weight = next(self.parameters())
+        shape = (self.layers, batch, self.hidden)
+        return tuple(torch.zeros(shape, device=weight.device, dtype=weight.dtype) for _ in range(self.parts))

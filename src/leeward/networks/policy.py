@@ -1,0 +1,413 @@
+"""The policy: one forward pass gives action, log-probability and value distribution.
+
+observation → extractor ─┬→ actor memory  → actor MLP   → action head
+                         └→ critic memory → critic MLP i → value head i      (i = 1, 2 with twin critics)
+
+Names and defaults of the arguments are those of sb3_contrib's recurrent policies; `cell`, `normalize_observations` and
+the critic's own are ours. Nothing is read back from attributes: `act` and `evaluate` return what they computed.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    NatureCNN,
+    create_mlp,
+)
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from leeward.errors import ArgumentError, CheckpointError
+from leeward.networks.action_distributions import make_action_head
+from leeward.networks.lstm import Memory, Recurrence, forget
+from leeward.networks.observation import Observation, ObservationNormaliser, map_observation
+from leeward.networks.value_heads import ValueDistribution, make_critic
+from leeward.optim.build import build_optimizer
+
+__all__ = [
+    "CnnLstmPolicy",
+    "CnnPolicy",
+    "DistributionalPolicy",
+    "Evaluation",
+    "MlpLstmPolicy",
+    "MlpPolicy",
+    "MultiInputLstmPolicy",
+    "MultiInputPolicy",
+    "Step",
+]
+
+
+class Step(NamedTuple):
+    """What one step of the rollout needs; B envs, C critics."""
+
+    action: Tensor  # (B, A), the head's own form: what is stored and learned from
+    env_action: Tensor  # (B, ...), what the env takes
+    log_prob: Tensor  # (B,)
+    action_parameters: Tensor  # (B, P)
+    values: Tensor  # (B, C, N), raw outputs of the value heads
+    memory: Memory  # after the step
+
+
+class Evaluation(NamedTuple):
+    """What the update needs of (L, S) steps."""
+
+    log_prob: Tensor  # (L, S)
+    entropy: Tensor  # (L, S)
+    action_parameters: Tensor  # (L, S, P)
+    values: Tensor  # (L, S, C, N), raw
+    hidden: Tensor | None  # (L, S, H), output of the actor's memory
+    critic_hidden: Tensor | None  # (L, S, H), of the critic's own memory
+
+
+class DistributionalPolicy(BasePolicy):
+    """Actor and distributional critic, with or without memory. `cell=None` means no memory."""
+
+    default_cell: str | None = None
+    default_extractor: type[BaseFeaturesExtractor] = FlattenExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        net_arch: list[int] | dict[str, list[int]] | None = None,
+        activation_fn: type[nn.Module] = nn.Tanh,
+        ortho_init: bool = True,
+        use_sde: bool = False,
+        log_std_init: float = 0.0,
+        full_std: bool = True,
+        use_expln: bool = False,
+        squash_output: bool = False,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        share_features_extractor: bool = True,
+        normalize_images: bool = True,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        lstm_hidden_size: int = 256,
+        n_lstm_layers: int = 1,
+        shared_lstm: bool = False,
+        enable_critic_lstm: bool = True,
+        lstm_kwargs: dict[str, Any] | None = None,
+        *,
+        cell: str | None = None,
+        normalize_observations: bool = False,
+        action_distribution: str = "gaussian",
+        critic: str = "quantile",
+        n_quantiles: int = 32,
+        levels: str = "tail",
+        tail_alpha: float = 0.05,
+        n_atoms: int = 51,
+        twin_critics: bool = True,
+    ) -> None:
+        if squash_output and not use_sde:
+            raise ArgumentError(
+                "squash_output=True goes with use_sde=True; without gSDE use action_distribution='squashed'"
+            )
+        if shared_lstm and enable_critic_lstm:
+            raise ArgumentError("shared_lstm=True needs enable_critic_lstm=False: the critic uses the actor's memory")
+        if shared_lstm and not share_features_extractor:
+            raise ArgumentError("shared_lstm=True needs share_features_extractor=True: the memory reads one extractor")
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor_class or self.default_extractor,
+            features_extractor_kwargs,
+            normalize_images=normalize_images,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
+            squash_output=squash_output or action_distribution == "squashed",
+        )
+        self.cell = cell or self.default_cell
+        self.shared_lstm = shared_lstm and self.cell is not None
+        if net_arch is None:
+            net_arch = [] if self.features_extractor_class is NatureCNN else [64, 64]
+        layers = net_arch if isinstance(net_arch, dict) else {"pi": net_arch, "vf": net_arch}
+
+        self.observation_normaliser = ObservationNormaliser(observation_space) if normalize_observations else None
+        self.actor_extractor = self.make_features_extractor()
+        self.critic_extractor = self.actor_extractor if share_features_extractor else self.make_features_extractor()
+        features = self.actor_extractor.features_dim
+
+        self.actor_memory: Recurrence | None = None
+        self.critic_memory: Recurrence | None = None
+        self.critic_projection: nn.Linear | None = None  # stands in for the critic's memory when it has none
+        width = features
+        if self.cell is not None:
+            width = lstm_hidden_size
+            recurrence = (self.cell, features, lstm_hidden_size, n_lstm_layers, lstm_kwargs or {})
+            self.actor_memory = Recurrence(*recurrence)
+            if enable_critic_lstm:
+                self.critic_memory = Recurrence(*recurrence)
+            elif not shared_lstm:
+                self.critic_projection = nn.Linear(features, lstm_hidden_size)
+
+        self.actor_mlp = nn.Sequential(*create_mlp(width, -1, layers.get("pi", []), activation_fn))
+        self.action_head = make_action_head(
+            action_space,
+            (layers.get("pi") or [width])[-1],
+            action_distribution=action_distribution,
+            log_std_init=log_std_init,
+            use_sde=use_sde,
+            full_std=full_std,
+            use_expln=use_expln,
+            squash_output=squash_output,
+        )
+        self.critic = make_critic(
+            critic, n_quantiles=n_quantiles, levels=levels, tail_alpha=tail_alpha, n_atoms=n_atoms
+        )
+        n_critics = 2 if twin_critics else 1
+        self.critic_mlps = nn.ModuleList(
+            nn.Sequential(*create_mlp(width, -1, layers.get("vf", []), activation_fn)) for _ in range(n_critics)
+        )
+        latent = (layers.get("vf") or [width])[-1]
+        self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))
+        # Mean and standard deviation of the return, kept by `algorithm.return_scale`.
+        self.register_buffer("return_mean", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("return_std", torch.ones((), dtype=torch.float64))
+        self.return_mean: Tensor
+        self.return_std: Tensor
+        if ortho_init:
+            self._initialise()
+        self.optimizer = build_optimizer(self.parameters(), optimizer_class, lr_schedule(1), self.optimizer_kwargs)
+
+    def _initialise(self) -> None:
+        """SB3's gains; the recurrent cells keep torch's own initialisation, as in sb3_contrib."""
+        gains: list[tuple[nn.Module, float]] = [
+            (self.actor_extractor, 2**0.5),
+            (self.critic_extractor, 2**0.5),
+            (self.actor_mlp, 2**0.5),
+            (self.critic_mlps, 2**0.5),
+            (self.action_head.net, 0.01),
+            (self.value_heads, 1.0),
+        ]
+        for module, gain in gains:
+            for part in module.modules():
+                self.init_weights(part, gain)
+
+    # --- the two forward passes -------------------------------------------------------------------------------------
+
+    def act(
+        self, observation: Observation, memory: Memory, noise: Tensor | None, action_masks: Tensor | None = None
+    ) -> Step:  # (B, ...)
+        """One step of B envs from `memory`; the most likely action when `noise` is None."""
+        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
+        latent, critic_latent, memory, _, _ = self._latents(sequence, memory)
+        parameters, action = self.action_head.act(latent[0], noise, action_masks)
+        return Step(
+            action,
+            self.action_head.to_env(action),
+            self.action_head.log_prob(parameters, action),
+            parameters,
+            self._values(critic_latent)[0],
+            memory,
+        )
+
+    def evaluate(
+        self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
+    ) -> Evaluation:  # (L, S, ...)
+        """Log-probability, entropy and values of stored steps, each sequence from the memory before its first step."""
+        latent, critic_latent, _, hidden, critic_hidden = self._latents(observation, memory)
+        parameters = self.action_head(latent, action_masks)
+        return Evaluation(
+            self.action_head.log_prob(parameters, action),
+            self.action_head.entropy(parameters),
+            parameters,
+            self._values(critic_latent),
+            hidden,
+            critic_hidden,
+        )
+
+    def values(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, C, N)
+        """Raw values of an observation that follows `memory`, which is read and not advanced."""
+        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
+        return self._values(self._latents(sequence, memory)[1])[0]
+
+    def advance(self, observation: Observation, memory: Memory) -> Memory:  # (L, S, ...)
+        """The memory after a run of observations."""
+        return self._latents(observation, memory)[2]
+
+    def value_latents(self, observation: Observation, memory: Memory) -> list[Tensor]:  # (L, S, ...) -> C × (L, S, H)
+        """What each value head reads."""
+        latent = self._latents(observation, memory)[1]
+        return [mlp(latent) for mlp in self.critic_mlps]
+
+    def _latents(
+        self, observation: Observation, memory: Memory
+    ) -> tuple[Tensor, Tensor, Memory, Tensor | None, Tensor | None]:
+        actor_features, critic_features = self._features(observation)  # (L, S, F)
+        if self.actor_memory is None:
+            return self.actor_mlp(actor_features), critic_features, (), None, None
+        parts = self.actor_memory.parts
+        hidden, actor_state = self.actor_memory(actor_features, memory[:parts])
+        latent = self.actor_mlp(hidden)
+        if self.critic_memory is not None:
+            critic_hidden, critic_state = self.critic_memory(critic_features, memory[parts:])
+            return latent, critic_hidden, actor_state + critic_state, hidden, critic_hidden
+        if self.shared_lstm:  # the critic reads the actor's memory without training it, as in RecurrentPPO
+            return latent, hidden.detach(), actor_state, hidden, None
+        assert self.critic_projection is not None
+        return latent, self.critic_projection(critic_features), actor_state, hidden, None
+
+    def _features(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
+        L, S = first.shape[:2]
+        flat = map_observation(lambda value: value.flatten(0, 1), observation)
+        if self.observation_normaliser is not None:
+            flat = self.observation_normaliser(flat)
+        features = self.extract_features(flat, self.actor_extractor).unflatten(0, (L, S))
+        if self.critic_extractor is self.actor_extractor:
+            return features, features
+        return features, self.extract_features(flat, self.critic_extractor).unflatten(0, (L, S))
+
+    def _values(self, latent: Tensor) -> Tensor:  # (..., H) -> (..., C, N)
+        each = [head(mlp(latent)) for mlp, head in zip(self.critic_mlps, self.value_heads, strict=True)]
+        return torch.stack(each, -2)
+
+    # --- what others ask of it --------------------------------------------------------------------------------------
+
+    def initial_memory(self, batch: int) -> Memory:
+        """What every episode starts from: the actor's tensors, then the critic's."""
+        memories = [part.initial(batch) for part in (self.actor_memory, self.critic_memory) if part is not None]
+        return tuple(tensor for memory in memories for tensor in memory)
+
+    def distribution(self, values: Tensor) -> ValueDistribution:  # (..., C, N)
+        """The return distribution of raw values, over all critics, in units of the return."""
+        return self.critic.merge(values, float(self.return_mean), float(self.return_std))
+
+    def pessimistic(self, values: Tensor) -> Tensor:  # (..., C, N) -> (...)
+        """The smaller of the critics' means: the baseline and the scalar bootstrap of GAE, and nothing else."""
+        return self.critic.means(values, float(self.return_mean), float(self.return_std)).amin(-1)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every trained parameter, by the part of the network it belongs to; shared parts appear once."""
+        modules: dict[str, nn.Module | None] = {
+            "extractor" if self.critic_extractor is self.actor_extractor else "actor_extractor": self.actor_extractor,
+            "actor_memory": self.actor_memory,
+            "actor_mlp": self.actor_mlp,
+            "action_head": self.action_head.net,
+            "critic_memory": self.critic_memory or self.critic_projection,
+        }
+        if self.critic_extractor is not self.actor_extractor:
+            modules["critic_extractor"] = self.critic_extractor
+        for i, (mlp, head) in enumerate(zip(self.critic_mlps, self.value_heads, strict=True), start=1):
+            modules[f"critic{i}_mlp"], modules[f"critic{i}_head"] = mlp, head
+        groups = {name: list(module.parameters()) for name, module in modules.items() if module is not None}
+        groups["log_std"] = [p for name, p in self.action_head.named_parameters() if name == "log_std"]
+        return {name: parameters for name, parameters in groups.items() if parameters}
+
+    # --- SB3's interface --------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+        *,
+        noise: np.random.Generator | None = None,
+        action_masks: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """The action, and the state to hand back at the next call: the actor's and the critic's memory, opaque.
+
+        `noise` draws the exploration of a stochastic action.
+        """
+        tensors, single, memory = self._prepare(observation, state, episode_start)
+        masks = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
+        if masks is not None and masks.ndim == 1:
+            masks = masks.unsqueeze(0)
+        drawn = None
+        if not deterministic:
+            batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
+            rng = np.random.default_rng() if noise is None else noise
+            drawn = torch.as_tensor(self.draw_noise(rng, (batch,)), device=self.device)
+        with torch.no_grad():
+            step = self.act(tensors, memory, drawn, masks)
+        action = step.env_action.cpu().numpy()
+        after = tuple(part.cpu().numpy() for part in step.memory)
+        return (action[0] if single else action), (after or None)
+
+    def predict_distribution(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+    ) -> ValueDistribution:
+        """The distribution of the discounted return from here; `state` is read and not advanced."""
+        tensors, _, memory = self._prepare(observation, state, episode_start)
+        with torch.no_grad():
+            return self.distribution(self.values(tensors, memory))
+
+    def _prepare(
+        self, observation: Any, state: tuple[np.ndarray, ...] | None, episode_start: np.ndarray | None
+    ) -> tuple[Observation, bool, Memory]:
+        self.set_training_mode(False)
+        if isinstance(observation, tuple):
+            raise ArgumentError(
+                "predict got a tuple: gymnasium's reset() returns (observation, info); pass the observation"
+            )
+        tensors, vectorised = self.obs_to_tensor(observation)
+        batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
+        memory = self.initial_memory(batch)
+        if state is not None and memory:
+            expected = [tuple(part.shape) for part in memory]
+            got = [np.shape(part) for part in state]
+            if got != expected:
+                raise ArgumentError(f"state must be what predict returned, with shapes {expected}, got {got}")
+            memory = tuple(torch.as_tensor(part, device=self.device) for part in state)
+            if episode_start is not None:
+                memory = forget(memory, torch.as_tensor(episode_start, dtype=torch.bool, device=self.device))
+        return tensors, not vectorised, memory
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Noise for `shape` steps, of the kind the action head takes."""
+        full = (*shape, *self.action_head.noise_shape)
+        if self.action_head.noise_kind == "uniform":
+            return rng.random(full, dtype=np.float32)
+        return rng.standard_normal(full, dtype=np.float32)
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
+        raise ArgumentError("call predict(): it takes and returns the memory, which _predict cannot")
+
+    def save(self, path: str) -> None:
+        raise CheckpointError("a policy is saved with its model: model.save(path) writes safetensors and a manifest")
+
+
+class MlpPolicy(DistributionalPolicy):
+    """No memory, flat observations."""
+
+
+class MlpLstmPolicy(DistributionalPolicy):
+    """Memory, flat observations; `policy_kwargs={"cell": "gru"}` for a GRU."""
+
+    default_cell = "lstm"
+
+
+class CnnPolicy(DistributionalPolicy):
+    """No memory, images."""
+
+    default_extractor = NatureCNN
+
+
+class CnnLstmPolicy(CnnPolicy):
+    """Memory, images."""
+
+    default_cell = "lstm"
+
+
+class MultiInputPolicy(DistributionalPolicy):
+    """No memory, Dict observations."""
+
+    default_extractor = CombinedExtractor
+
+
+class MultiInputLstmPolicy(MultiInputPolicy):
+    """Memory, Dict observations."""
+
+    default_cell = "lstm"

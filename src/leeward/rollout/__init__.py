@@ -1,0 +1,1 @@
+"""From the env to tensors, and from tensors to minibatches of sequences."""

@@ -1,0 +1,116 @@
+"""The rollout: what was seen and done, time first, with the memory *before* the steps from which sequences start."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leeward.networks.lstm import Memory, forget
+from leeward.networks.observation import Observation, map_observation
+
+__all__ = ["RolloutBuffer", "flat_rows"]
+
+
+def flat_rows(tensor: Tensor) -> Tensor:  # (T, B, ...) -> (T·B, ...)
+    return tensor.flatten(0, 1)
+
+
+@dataclass
+class RolloutBuffer:
+    """One rollout of T steps and B envs. After `collect` it is full; after the targets are made, `advantages`,
+    `returns` and `values` are there too, under the names Stable-Baselines3 uses."""
+
+    observations: Observation  # (T, B, ...)
+    actions: Tensor  # (T, B, A), in the action head's own form
+    action_parameters: Tensor  # (T, B, P)
+    action_masks: Tensor | None  # (T, B, K) bool
+    log_probs: Tensor  # (T, B)
+    raw_values: Tensor  # (T, B, C, N)
+    raw_next_values: Tensor  # (T, B, C, N), of each step's own successor; only read where the step is not terminated
+    rewards: Tensor  # (T, B)
+    starts: Tensor  # (T, B) bool: the observation of this step is the first of an episode
+    terminated: Tensor  # (T, B) bool
+    ended: Tensor  # (T, B) bool: terminated or truncated
+    memory_slots: dict[int, int]  # time -> slot in `memories`
+    memories: Memory  # each (slots, layers, B, H)
+    values: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B), pessimistic
+    advantages: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B), raw
+    returns: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B)
+
+    @property
+    def episode_starts(self) -> np.ndarray:
+        """SB3's name for `starts`."""
+        return self.starts.cpu().numpy().astype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        T, B = self.rewards.shape
+        return T, B
+
+    @classmethod
+    def empty(
+        cls,
+        n_steps: int,
+        first_observation: Observation,  # (B, ...)
+        memory: Memory,
+        *,
+        action_size: int,
+        parameter_size: int,
+        value_shape: tuple[int, int],  # (C, N)
+        mask_size: int | None,
+        memory_times: list[int],
+        device: torch.device,
+    ) -> "RolloutBuffer":
+        """Room for a rollout; allocated once and written over."""
+        first = next(iter(first_observation.values())) if isinstance(first_observation, dict) else first_observation
+        rows = (n_steps, len(first))
+
+        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros((*rows, *shape), dtype=dtype, device=device)
+
+        return cls(
+            observations=map_observation(
+                lambda value: torch.zeros((n_steps, *value.shape), dtype=value.dtype, device=device), first_observation
+            ),
+            actions=room(action_size),
+            action_parameters=room(parameter_size),
+            action_masks=None if mask_size is None else room(mask_size, dtype=torch.bool),
+            log_probs=room(),
+            raw_values=room(*value_shape),
+            raw_next_values=room(*value_shape),
+            rewards=room(),
+            starts=room(dtype=torch.bool),
+            terminated=room(dtype=torch.bool),
+            ended=room(dtype=torch.bool),
+            memory_slots={time: slot for slot, time in enumerate(memory_times)},
+            memories=tuple(torch.zeros((len(memory_times), *part.shape), device=device) for part in memory),
+        )
+
+    def store_observation(self, t: int, observation: Observation) -> None:
+        if isinstance(self.observations, dict):
+            assert isinstance(observation, dict)
+            for key, value in observation.items():
+                self.observations[key][t] = value
+        else:
+            assert isinstance(observation, Tensor)
+            self.observations[t] = observation
+
+    def store_memory(self, t: int, memory: Memory) -> None:
+        """Keep the memory before step t, if a sequence can start there."""
+        slot = self.memory_slots.get(t)
+        if slot is not None:
+            for stored, part in zip(self.memories, memory, strict=True):
+                stored[slot] = part
+
+    def memory_before(self, times: Tensor, envs: Tensor) -> Memory:  # (S,), (S,) -> each (layers, S, H)
+        """The memory from which sequences at (times, envs) start: stored, or zero at the start of an episode."""
+        if not self.memories:
+            return ()
+        starts = self.starts[times, envs]
+        slots = torch.tensor(
+            [0 if start else self.memory_slots[t] for t, start in zip(times.tolist(), starts.tolist(), strict=True)],
+            device=starts.device,
+        )
+        gathered = tuple(part[slots, :, envs].transpose(0, 1).contiguous() for part in self.memories)
+        return forget(gathered, starts)

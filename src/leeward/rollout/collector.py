@@ -1,0 +1,158 @@
+"""Collect a rollout: one forward pass per step, the memory stored before it, every fault named by env and step."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from leeward.errors import EnvironmentFault
+from leeward.networks.lstm import Memory, forget
+from leeward.networks.observation import Observation
+from leeward.networks.policy import DistributionalPolicy
+from leeward.rollout.buffer import RolloutBuffer
+
+__all__ = ["Collector", "RawObservation", "as_tensors"]
+
+RawObservation = np.ndarray | dict[str, np.ndarray]
+OnStep = Callable[[dict[str, Any]], bool]
+
+
+def as_tensors(observation: RawObservation, device: torch.device) -> Observation:
+    if isinstance(observation, dict):
+        return {key: torch.as_tensor(value, device=device) for key, value in observation.items()}
+    return torch.as_tensor(observation, device=device)
+
+
+class Collector:
+    """Owns what lies between two rollouts: the last observation, the episode starts, and the memory."""
+
+    def __init__(self, policy: DistributionalPolicy, env: VecEnv) -> None:
+        self.policy, self.env = policy, env
+        self.observation: RawObservation = {}
+        self.starts = np.ones(env.num_envs, dtype=bool)
+        self.memory: Memory = policy.initial_memory(env.num_envs)
+        self.masked = policy.action_head.maskable and env.has_attr("action_masks")
+
+    def reset(self, observation: RawObservation) -> None:
+        """Begin anew from a freshly reset env."""
+        _check_observation(observation, "reset", "")
+        self.observation = observation
+        self.starts = np.ones(self.env.num_envs, dtype=bool)
+        self.memory = self.policy.initial_memory(self.env.num_envs)
+
+    @torch.no_grad()
+    def collect(self, buffer: RolloutBuffer, noise: Tensor, hold: int | None, on_step: OnStep) -> bool:
+        """Fill the buffer; False when `on_step`, called after every step with SB3's locals, asked to stop.
+
+        `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all).
+        """
+        T, _ = buffer.shape
+        device = self.policy.device
+        self.policy.set_training_mode(False)
+        for t in range(T):
+            observation = as_tensors(self.observation, device)
+            starts = torch.as_tensor(self.starts, device=device)
+            buffer.store_observation(t, observation)
+            buffer.store_memory(t, self.memory)
+            memory = forget(self.memory, starts) if self.starts.any() else self.memory
+            masks = self._action_masks()
+            drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
+            step = self.policy.act(observation, memory, drawn, masks)
+            env_action = step.env_action.cpu().numpy()
+            stepped, rewards, dones, infos = self.env.step(env_action)
+            new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
+            self._check(new_observation, rewards, t)
+            truncated = _truncated(dones, infos)
+
+            buffer.starts[t] = starts
+            buffer.actions[t] = step.action
+            buffer.action_parameters[t] = step.action_parameters
+            buffer.log_probs[t] = step.log_prob
+            buffer.raw_values[t] = step.values
+            buffer.rewards[t] = torch.as_tensor(rewards, dtype=torch.float32, device=device)
+            ended = torch.as_tensor(dones, device=device)
+            buffer.ended[t] = ended
+            buffer.terminated[t] = ended
+            if masks is not None and buffer.action_masks is not None:
+                buffer.action_masks[t] = masks
+            if truncated:
+                buffer.terminated[t, truncated] = False
+                buffer.raw_next_values[t, truncated] = self._final_values(truncated, infos, step.memory)
+
+            self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
+            values = self.policy.pessimistic(step.values)
+            if not on_step(
+                {
+                    "env": self.env,
+                    "n_steps": t + 1,
+                    "obs_tensor": observation,
+                    "actions": step.action.cpu().numpy(),
+                    "clipped_actions": env_action,
+                    "values": values,
+                    "log_probs": step.log_prob,
+                    "new_obs": new_observation,
+                    "rewards": rewards,
+                    "dones": dones,
+                    "infos": infos,
+                    "rollout_buffer": buffer,
+                }
+            ):
+                return False
+        self._successors(buffer)
+        return True
+
+    def _successors(self, buffer: RolloutBuffer) -> None:
+        """Each step's successor value: the next row's, the final observation's where the episode was truncated
+        (already there), and the last observation's behind the last row."""
+        goes_on = ~buffer.ended  # (T, B)
+        memory = forget(self.memory, torch.as_tensor(self.starts, device=goes_on.device))
+        following = self.policy.values(as_tensors(self.observation, self.policy.device), memory)
+        successor = torch.cat([buffer.raw_values[1:], following[None]])
+        buffer.raw_next_values[goes_on] = successor[goes_on]
+
+    def _final_values(self, envs: list[int], infos: Any, memory: Memory) -> Tensor:  # -> (len(envs), C, N)
+        """Value of the final observation of truncated episodes, fed once, with that env's own memory after the step."""
+        finals = [infos[env]["terminal_observation"] for env in envs]
+        stacked: RawObservation
+        if isinstance(finals[0], dict):
+            stacked = {key: np.stack([final[key] for final in finals]) for key in finals[0]}
+        else:
+            stacked = np.stack(finals)
+        own = tuple(part[:, envs] for part in memory)
+        return self.policy.values(as_tensors(stacked, self.policy.device), own)
+
+    def _action_masks(self) -> Tensor | None:
+        if not self.masked:
+            return None
+        masks = np.stack([np.ravel(mask) for mask in self.env.env_method("action_masks")])  # (B, K)
+        return torch.as_tensor(masks, dtype=torch.bool, device=self.policy.device)
+
+    def _check(self, observation: RawObservation, rewards: np.ndarray, t: int) -> None:
+        if not np.isfinite(rewards).all():
+            env = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise EnvironmentFault(
+                f"env {env}, step {t} of the rollout: reward {rewards[env]}; a reward must be a finite number"
+            )
+        _check_observation(observation, f"step {t} of the rollout", "")
+
+
+def _check_observation(observation: RawObservation, where: str, key: str) -> None:
+    if isinstance(observation, dict):
+        for name, value in observation.items():
+            _check_observation(value, where, f" (key {name!r})")
+    elif observation.dtype.kind == "f" and not np.isfinite(observation).all():
+        rows = np.isfinite(observation).reshape(len(observation), -1)
+        env = int(np.flatnonzero(~rows.all(1))[0])
+        feature = int(np.flatnonzero(~rows[env])[0])
+        value = observation[env].ravel()[feature]
+        raise EnvironmentFault(
+            f"env {env}, {where}: observation{key} holds {value} at flat index {feature}; observations must be finite"
+        )
+
+
+def _truncated(dones: np.ndarray, infos: Any) -> list[int]:
+    """Envs whose episode was cut by a time limit rather than ended."""
+    return [int(env) for env in np.flatnonzero(dones) if infos[env].get("TimeLimit.truncated", False)]
