@@ -22,8 +22,16 @@ from tools.mutants import Mutant, table
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "configs", "pyproject.toml")
-# Not hypothesis: as a plugin of pytest it must be imported by it.
-PRELOADED = ("numpy", "scipy.stats", "scipy.integrate", "torch", "torch.testing", "pydantic", "gymnasium")
+PRELOADED = (
+    "numpy",
+    "scipy.stats",
+    "scipy.integrate",
+    "hypothesis.strategies",
+    "torch",
+    "torch.distributed.tensor",  # imported by the first torch.testing.assert_close
+    "pydantic",
+    "gymnasium",
+)
 WORKERS = 2
 TIMEOUT_SECONDS = 180.0
 VERDICT = 100  # added to the exit code, so that a child that dies with 1 does not look like a failed test
@@ -49,7 +57,7 @@ def run_tests(tree: Path, tests: tuple[str, ...], log: Path) -> None:
     os.chdir(tree)
     sys.path[:0] = [str(tree / "src"), str(tree)]
     sys.dont_write_bytecode = True  # two mutants of one size within one second would share a cached file
-    options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
     code = pytest.main([*options, *tests])
     sys.stdout.flush()
     sys.stderr.flush()
