@@ -111,7 +111,7 @@ def test_a_flat_book_has_no_ratios_instead_of_made_up_ones():
 
 
 def test_constant_interest_has_no_sharpe_ratio_of_1e15():
-    assert np.isnan(performance_of(np.full(977, 0.1 / 3), bars_per_year=252.0, alpha=0.05).sharpe)
+    assert np.isnan(performance_of(np.full(977, 0.1), bars_per_year=252.0, alpha=0.05).sharpe)
 
 
 def test_a_drawdown_that_never_ends_lasts_to_the_last_bar():

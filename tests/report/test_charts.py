@@ -93,7 +93,13 @@ def test_shares_of_the_distribution_add_up_to_one_with_the_tails_in_the_end_bins
 def test_every_split_stands_in_the_forest_with_its_interval(run):
     for figure, statistic in ((tails_chart(run.splits), "cvar"), (sharpes_chart(run.splits), "sharpe")):
         assert figure.layout["yaxis"]["ticktext"] == ["train", "test"]
+        assert "best policy" in [trace["name"] for trace in figure.data]  # only the test split has it
         agent = figure.data[-1]
+        # rows stand at 0, −1: each split's agent a little above its baselines, and nearer to its own row than to another
+        rows = dict(zip(agent["customdata"], agent["y"], strict=True))
+        for other in figure.data[:-1]:
+            assert all(rows[split] > y for split, y in zip(other["customdata"], other["y"], strict=True))
+        assert [round(-y) for y in agent["y"]] == [0, 1]
         strategy = run.splits["test"].metrics.strategies["agent"]
         assert agent["x"][1] == pytest.approx(strategy.performance[statistic], rel=1e-5)
         reach = agent["error_x"]["array"][1]

@@ -81,7 +81,8 @@ def timing_chart(metrics: Metrics) -> Figure | None:
 
 
 def _forest(splits: Mapping[str, StoredBacktest], statistic: str) -> list[Trace]:
-    names = [name for name in next(iter(splits.values())).metrics.strategies if name != "cash"]
+    known = dict.fromkeys(name for stored in splits.values() for name in stored.metrics.strategies)
+    names = [name for name in known if name != "cash"]
     traces: list[Trace] = []
     for place, name in reversed(list(enumerate(names))):  # the agent last: drawn on top, first in the legend
         having = [
