@@ -95,7 +95,7 @@ def test_every_split_stands_in_the_forest_with_its_interval(run):
         assert figure.layout["yaxis"]["ticktext"] == ["train", "test"]
         assert "best policy" in [trace["name"] for trace in figure.data]  # only the test split has it
         agent = figure.data[-1]
-        # rows stand at 0, −1: each split's agent a little above its baselines, and nearer to its own row than to another
+        # rows stand at 0 and −1: the agent a little above its baselines, nearer to its own row than to another
         rows = dict(zip(agent["customdata"], agent["y"], strict=True))
         for other in figure.data[:-1]:
             assert all(rows[split] > y for split, y in zip(other["customdata"], other["y"], strict=True))

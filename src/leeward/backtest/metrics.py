@@ -2,19 +2,33 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from leeward.backtest.bootstrap import Interval
-from leeward.config.base import Frozen
 
-__all__ = ["Number", "IntervalMetrics", "StrategyMetrics", "TimingMetrics", "CalibrationMetrics", "Metrics", "AGENT"]
+__all__ = [
+    "Number",
+    "Record",
+    "IntervalMetrics",
+    "StrategyMetrics",
+    "TimingMetrics",
+    "CalibrationMetrics",
+    "Metrics",
+    "AGENT",
+]
 
 AGENT = "agent"  # the name of the policy under test among the strategies
 
 Number = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
 
 
-class IntervalMetrics(Frozen):
+class Record(BaseModel):
+    """Measured numbers, not settings: NaN is legal here (a flat line has no Sharpe ratio) and is null in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True, ser_json_inf_nan="null")
+
+
+class IntervalMetrics(Record):
     """A bootstrap interval of 90 %."""
 
     low: Number
@@ -29,7 +43,7 @@ class IntervalMetrics(Frozen):
         return Interval(self.low, self.high, self.error)
 
 
-class StrategyMetrics(Frozen):
+class StrategyMetrics(Record):
     """The agent or one baseline."""
 
     performance: dict[str, Number] = Field(description="fields of Performance")
@@ -38,7 +52,7 @@ class StrategyMetrics(Frozen):
     intervals: dict[str, IntervalMetrics] = Field(description="per bootstrapped statistic")
 
 
-class TimingMetrics(Frozen):
+class TimingMetrics(Record):
     """The agent's Sharpe ratio among those of its own targets at other times."""
 
     percentile: Number
@@ -46,7 +60,7 @@ class TimingMetrics(Frozen):
     null: tuple[Number, ...] = Field(description="annualised Sharpe ratios of the shifted targets, sorted")
 
 
-class CalibrationMetrics(Frozen):
+class CalibrationMetrics(Record):
     """Predicted tail of the next bar against what came."""
 
     bars: int
@@ -59,7 +73,7 @@ class CalibrationMetrics(Frozen):
     pit: tuple[Number, ...] = Field(description="histogram, 1 everywhere when calibrated")
 
 
-class Metrics(Frozen):
+class Metrics(Record):
     """One split of one run."""
 
     version: int = 1
