@@ -101,9 +101,9 @@ class Ledger:
         out["pnl"] = self.value(opens)[0] - self.value(closes)[0]
         equity_at_open = self.cash + self.value(opens)[0]
 
-        terminated = False
+        terminated, out["closed_at"] = False, None
         if not self.ended and self.must_close(opens):
-            terminated = True
+            terminated, out["closed_at"] = True, "open"
             for a in assets:
                 self.trade(t, a, 0.0, opens[a], out)
         elif not self.ended:
@@ -111,7 +111,7 @@ class Ledger:
             held = self.value(opens)[0]
             out["pnl"] += self.value(next_closes)[0] - held
             if self.must_close(next_closes):
-                terminated = True
+                terminated, out["closed_at"] = True, "close"
                 for a in assets:
                     self.trade(t, a, 0.0, next_closes[a], out)
         equity = self.cash + self.value(next_closes)[0]

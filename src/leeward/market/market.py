@@ -80,8 +80,8 @@ def prepare(
 ) -> Market:
     """Load (or take) bars, compute the features, fit the scaler on train, and cut the splits.
 
-    With a `scaler` of an earlier run its features are computed and its scales applied, nothing is fitted, and the whole
-    of the bars is one more split, "whole".
+    With a `scaler` of an earlier run its features are computed and its scales applied, and nothing is fitted; "whole"
+    is then one more split, and the others are there if the bars are enough for them.
     """
     config = config or DataConfig()
     panel = bars if isinstance(bars, Bars) else load(config.source if bars is None else bars, config)
@@ -90,7 +90,7 @@ def prepare(
         splits = split_bars(len(panel), longest_look_back(names), config.splits, source=panel.source)
     else:
         names = _names_of(scaler, panel)
-        splits = {"whole": whole(len(panel), longest_look_back(names), source=panel.source)}
+        splits = _splits_of_new_bars(panel, longest_look_back(names), config)
     inputs = np.zeros((len(panel), len(panel.assets), len(names) + 1), dtype=np.float32)
     valid = np.zeros((len(panel), len(panel.assets), len(names)), dtype=np.bool_)
     fitted = np.zeros((2, len(names)))
@@ -115,6 +115,14 @@ def _flags(bars: Bars, names: tuple[str, ...], valid: NDArray[np.bool_]) -> NDAr
     needs_volume = np.array([name in FEATURES and FEATURES[name].needs_volume for name in names], dtype=np.bool_)
     no_volume_yet = ~np.logical_or.accumulate(np.isfinite(bars.volume), axis=0)  # (n, A)
     return np.asarray(bars.present & (valid | (no_volume_yet[:, :, None] & needs_volume)).all(axis=2))
+
+
+def _splits_of_new_bars(bars: Bars, look_back: int, config: DataConfig) -> dict[str, Split]:
+    everything = {"whole": whole(len(bars), look_back, source=bars.source)}
+    try:
+        return everything | split_bars(len(bars), look_back, config.splits, source=bars.source)
+    except DataError:  # a few new bars to run a trained agent on: only the whole of them makes sense
+        return everything
 
 
 def _names_of(scaler: Scaler, bars: Bars) -> tuple[str, ...]:
