@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from leeward.backtest.calibration import step_weights
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
 
 
@@ -14,7 +15,11 @@ def make_result(name: str = "agent", *, seed: int = 0, n: int = 60, outlook: boo
     closes = 100.0 * np.exp(0.01 * rng.standard_normal((n, 2)).cumsum(0))
     levels = np.array([0.01, 0.04, 0.1, 0.5, 0.9])
     quantiles = 0.01 * np.array([-2.3, -1.7, -1.3, 0.0, 1.3]) * np.ones((n, 1))
-    step = Outlook(levels, quantiles, np.full(n, -0.0165), np.full(n, -0.021), np.zeros(n)) if outlook else None
+    step = (
+        Outlook(levels, step_weights(levels), quantiles, np.full(n, -0.0165), np.full(n, -0.021), np.zeros(n))
+        if outlook
+        else None
+    )
     return BacktestResult(
         name=name,
         split="test",

@@ -93,6 +93,29 @@ def test_the_distribution_is_asked_with_the_memory_before_the_decision():
     assert run_policy(Counting(), market, EnvConfig(), split="test", alpha=0.05).outlook is None
 
 
+def test_weights_are_the_policys_own_or_the_steps_between_its_levels():
+    market = market_of(panel())
+    found = run_policy(Foretelling(), market, EnvConfig(), split="test", alpha=0.05)
+    assert found.outlook.weights == pytest.approx([0.3, 0.7])  # the middle of 0.1 and 0.5
+
+    class Weighted(Foretelling):
+        def predict_distribution(self, observation, state=None, episode_start=None):
+            row = super().predict_distribution(observation, state, episode_start)
+            row.weights = np.array([0.2, 0.8])
+            return row
+
+    assert run_policy(Weighted(), market, EnvConfig(), split="test", alpha=0.05).outlook.weights.tolist() == [0.2, 0.8]
+
+
+def test_a_distribution_that_lacks_a_part_is_named():
+    class Partial(Counting):
+        def predict_distribution(self, observation, state=None, episode_start=None):
+            return SimpleNamespace(levels=np.array([0.5]), mean=np.zeros(1), var=abs, cvar=abs)
+
+    with pytest.raises(ArgumentError, match=r"quantiles \(1, N\).*got a SimpleNamespace without quantiles"):
+        run_policy(Partial(), market_of(panel()), EnvConfig(), split="test", alpha=0.05)
+
+
 def test_without_costs_the_equity_is_the_arithmetic_of_the_weights():
     # Full in asset 0 from the first open on: equity follows close / first open.
     bars = panel(n_assets=1)

@@ -6,11 +6,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from leeward.backtest import calibration
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
 from leeward.config.trading import EnvConfig
 from leeward.env import Replay, Simulation, replay, replay_targets
 from leeward.env.actions import make_actions
-from leeward.errors import ShapeError
+from leeward.errors import ArgumentError, ShapeError
 from leeward.market import Market
 
 Floats = NDArray[np.float64]
@@ -141,8 +142,17 @@ def _result(
 def _outlook(rows: list[Any], alpha: float) -> Outlook | None:
     if not rows:
         return None
+    missing = [part for part in ("levels", "quantiles", "mean", "var", "cvar") if not hasattr(rows[0], part)]
+    if missing:
+        raise ArgumentError(
+            "predict_distribution must give levels (N,), quantiles (1, N), mean (1,), var(alpha) and cvar(alpha), "
+            f"got a {type(rows[0]).__name__} without {', '.join(missing)}"
+        )
+    levels = _array(rows[0].levels).reshape(-1)
+    weights = getattr(rows[0], "weights", None)  # an offer: a grid that is denser in the tail knows its own weights
     return Outlook(
-        levels=_array(rows[0].levels).reshape(-1),
+        levels=levels,
+        weights=calibration.step_weights(levels) if weights is None else _array(weights).reshape(-1),
         quantiles=np.stack([_array(row.quantiles).reshape(-1) for row in rows]),
         var=np.array([_array(row.var(alpha)).item() for row in rows]),
         cvar=np.array([_array(row.cvar(alpha)).item() for row in rows]),

@@ -132,7 +132,7 @@ def _tail_test(outlook: Outlook, outcomes: Floats, alpha: float, rng: np.random.
     return calibration.acerbi_szekely(
         outcomes[at_risk],
         outlook.quantiles[at_risk],
-        calibration.step_weights(outlook.levels),
+        outlook.weights,
         outlook.var[at_risk],
         outlook.cvar[at_risk],
         alpha=alpha,

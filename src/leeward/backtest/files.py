@@ -17,7 +17,7 @@ from leeward.errors import RunDirectoryError
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 
 _TEXT = ("asset", "side")
-_OUTLOOK = ("levels", "quantiles", "var", "cvar", "mean")
+_OUTLOOK = ("levels", "weights", "quantiles", "var", "cvar", "mean")
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ class Outlook:
     """What the policy predicted at each decision: quantiles (n, N) at rising levels (N,)."""
 
     levels: Floats  # (N,)
+    weights: Floats  # (N,) probability each quantile stands for
     quantiles: Floats  # (n, N)
     var: Floats  # (n,) at the alpha of the risk variable
     cvar: Floats  # (n,)

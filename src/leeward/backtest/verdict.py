@@ -24,6 +24,7 @@ __all__ = [
     "edge_verdict",
     "smallest_detectable",
     "percent",
+    "number",
 ]
 
 FOUND, PARTLY = 0.8, 0.2  # shares of the best growth

@@ -1,1 +1,6 @@
 """The tear sheet: one self-contained HTML file made from the files of a run."""
+
+from leeward.report.build import render, write_report
+from leeward.report.data import ReportData, load_run
+
+__all__ = ["ReportData", "load_run", "render", "write_report"]

@@ -9,7 +9,17 @@ import pandas as pd
 from leeward.backtest.files import StoredBacktest
 from leeward.backtest.metrics import AGENT, Metrics
 
-__all__ = ["Table", "summary_table", "full_table", "trades_table", "label"]
+__all__ = [
+    "Table",
+    "summary_table",
+    "full_table",
+    "trades_table",
+    "label",
+    "percent",
+    "fine_percent",
+    "ratio",
+    "count",
+]
 
 _NOT_DEFINED = "–"
 _LABELS = {
@@ -24,7 +34,7 @@ _MOST_TRADES = 10
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A heading row and rows of text; the first column names the row. `best` rows are set in bold."""
+    """A heading row and rows of text; the first column names the row. `strong` rows are set in bold."""
 
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
