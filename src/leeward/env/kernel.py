@@ -27,8 +27,8 @@ NOT_LISTED, TRADABLE, NO_BAR, DELISTED = 0.0, 1.0, 2.0, 3.0
 (GROSS_LIMIT, BAND, MAINTENANCE, FLOOR, INITIAL, SHARPE_REWARD, SHARPE_RATE, SHARPE_PRIOR) = range(7, 15)
 RATES = 15
 
-CASH, EQUITY, EPISODE_REWARD, SHARPE_MEAN, SHARPE_SQUARE = range(5)
-BOOK = 5
+CASH, EQUITY, PEAK, EPISODE_REWARD, SHARPE_MEAN, SHARPE_SQUARE = range(6)
+BOOK = 6
 UNITS, ENTRY = range(2)
 BAR, END, TRADE_FROM, EPISODE, LENGTH, ENDED = range(6)
 CLOCK = 6
@@ -215,7 +215,7 @@ def _account(t, targets, panel, years, rates, book, held, clock, orders, info, b
 
 
 @_helper
-def _observe(b, panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
+def _observe(b, panel, inputs, book, held, clock, obs):  # type: ignore[no-untyped-def]
     """Market inputs of the bar, then weights, returns since entry, and the drawdown over the last W closes."""
     t, n_market, n_assets = clock[b, BAR], inputs.shape[1], held.shape[2]
     for i in range(n_market):
@@ -229,11 +229,22 @@ def _observe(b, panel, inputs, book, held, clock, ring, obs):  # type: ignore[no
             gain = max(-ENTRY_RETURN_LIMIT, min(ENTRY_RETURN_LIMIT, gain if units > 0.0 else -gain))
         obs[b, n_market + a] = units * price / equity
         obs[b, n_market + n_assets + a] = gain
-    peak = equity
-    for i in range(ring.shape[1]):
-        if ring[b, i] > peak:
-            peak = ring[b, i]
-    obs[b, n_market + 2 * n_assets] = equity / peak - 1.0
+    obs[b, n_market + 2 * n_assets] = equity / book[b, PEAK] - 1.0
+
+
+@_helper
+def _remember(b, book, clock, ring):  # type: ignore[no-untyped-def]
+    """Put the equity into the ring and keep its peak; the ring is searched only when the peak itself drops out."""
+    slot, equity = clock[b, LENGTH] % ring.shape[1], book[b, EQUITY]
+    dropped = ring[b, slot]
+    ring[b, slot] = equity
+    if equity >= book[b, PEAK]:
+        book[b, PEAK] = equity
+    elif dropped >= book[b, PEAK]:
+        peak = equity
+        for i in range(ring.shape[1]):
+            peak = max(peak, ring[b, i])
+        book[b, PEAK] = peak
 
 
 @_helper
@@ -241,7 +252,7 @@ def _begin(b, start, end, trade_from, rates, book, held, clock, ring):  # type: 
     """A flat account at bar `start`."""
     clock[b, BAR], clock[b, END], clock[b, TRADE_FROM] = start, end, trade_from
     clock[b, LENGTH] = clock[b, ENDED] = 0
-    book[b, CASH] = book[b, EQUITY] = rates[INITIAL]
+    book[b, CASH] = book[b, EQUITY] = book[b, PEAK] = rates[INITIAL]
     book[b, EPISODE_REWARD] = book[b, SHARPE_MEAN] = 0.0
     book[b, SHARPE_SQUARE] = rates[SHARPE_PRIOR]
     held[b] = 0.0
@@ -311,7 +322,7 @@ def step_all(  # type: ignore[no-untyped-def]
         info[EQUITY_NOW, b], info[CASH_NOW, b], info[BAR_NOW, b] = book[b, EQUITY], book[b, CASH], t + 1
         clock[b, BAR] = t + 1
         clock[b, LENGTH] += 1
-        ring[b, clock[b, LENGTH] % ring.shape[1]] = book[b, EQUITY]
+        _remember(b, book, clock, ring)
         reward[b] = _reward(b, rates, book, info)
         book[b, EPISODE_REWARD] += reward[b]
         info[REWARD_SO_FAR, b], info[LENGTH_SO_FAR, b] = book[b, EPISODE_REWARD], clock[b, LENGTH]
@@ -321,9 +332,9 @@ def step_all(  # type: ignore[no-untyped-def]
             clock[b, ENDED] = 1
         if auto and (ends[0, b] or ends[1, b]):
             n_ended += 1
-            _observe(b, panel, inputs, book, held, clock, ring, final)
+            _observe(b, panel, inputs, book, held, clock, final)
             begin_random(b, window, rates, book, held, clock, ring)
-        _observe(b, panel, inputs, book, held, clock, ring, obs)
+        _observe(b, panel, inputs, book, held, clock, obs)
     return n_ended
 
 
@@ -342,7 +353,7 @@ def place_all(start, end, trade_from, rates, book, held, clock, ring):  # type: 
 
 
 @_entry
-def observe_all(panel, inputs, book, held, clock, ring, obs):  # type: ignore[no-untyped-def]
+def observe_all(panel, inputs, book, held, clock, obs):  # type: ignore[no-untyped-def]
     """Observation of every environment as it stands."""
     for b in range(clock.shape[0]):
-        _observe(b, panel, inputs, book, held, clock, ring, obs)
+        _observe(b, panel, inputs, book, held, clock, obs)

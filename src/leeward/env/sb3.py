@@ -53,6 +53,7 @@ class TradingVecEnv(VecEnv):
         self.actions = make_actions(self.simulation.config, self.simulation.n_assets)
         self.render_mode: str | None = None
         self._step: Step | None = None
+        self._arrays: dict[str, NDArray[Any]] | None = None
         self._targets = np.zeros((n_envs, self.simulation.n_assets))
         self._next_seed: int | None = None
         self._born = time.monotonic()
@@ -73,6 +74,7 @@ class TradingVecEnv(VecEnv):
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], Any]:
         simulation = self.simulation
         step = self._step = simulation.step(self._targets)
+        self._arrays = None
         dones = step.ends[0] | step.ends[1]
         infos: Any = Infos(step, self._finished(step, dones) if step.n_ended else {})
         return step.observations, step.rewards.astype(np.float32), dones, infos
@@ -93,10 +95,12 @@ class TradingVecEnv(VecEnv):
     @property
     def info_arrays(self) -> dict[str, NDArray[Any]]:
         """One (B,) array per key of the last step's info, and `terminated` and `truncated`; empty before it."""
-        if self._step is None:
-            return {}
-        arrays: dict[str, NDArray[Any]] = dict(zip(k.INFO_NAMES, self._step.info, strict=True))
-        return arrays | {"terminated": self._step.ends[0], "truncated": self._step.ends[1]}
+        if self._arrays is None:
+            if self._step is None:
+                return {}
+            self._arrays = dict(zip(k.INFO_NAMES, self._step.info, strict=True))
+            self._arrays["terminated"], self._arrays["truncated"] = self._step.ends
+        return self._arrays
 
     def observe(self) -> NDArray[np.float32]:
         """(B, D) observations as things stand, e.g. after `load_state_dict`."""

@@ -150,7 +150,7 @@ class Simulation:
     def observe(self) -> NDArray[np.float32]:
         """(B, D) observations as things stand."""
         out = np.empty((self.n_envs, self.observation_size), dtype=np.float32)
-        k.observe_all(self._panel, self._inputs, self.book, self.held, self.clock, self.ring, out)
+        k.observe_all(self._panel, self._inputs, self.book, self.held, self.clock, out)
         return out
 
     @property
