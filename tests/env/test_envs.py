@@ -4,7 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 import leeward
@@ -248,3 +250,13 @@ def test_drawdown_is_measured_over_a_rolling_window():
         assert not ended
         equity.append(info["equity"])
         assert observation[-1] == pytest.approx(equity[-1] / max(equity[-5:]) - 1.0, abs=1e-6)
+
+
+def test_sb3_trains_and_evaluates_on_it(single_asset):
+    model = PPO(
+        "MlpPolicy", TradingVecEnv(single_asset, 3, episode_bars=9), n_steps=16, batch_size=48, n_epochs=1, seed=0
+    )
+    model.learn(96)
+    assert model.ep_info_buffer is not None and len(model.ep_info_buffer) >= 6
+    mean, _ = evaluate_policy(model, TradingVecEnv(single_asset, 2, episode_bars=9), n_eval_episodes=4)
+    assert np.isfinite(mean)
