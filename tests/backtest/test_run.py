@@ -80,6 +80,37 @@ def test_verdicts_are_of_the_most_honest_split(control):
         judged_split({})
 
 
+class Replaying:
+    """Plays back targets; what it knows was put into them."""
+
+    def __init__(self, targets: np.ndarray, warm_up_bars: int) -> None:
+        self.targets, self.warm_up_bars = targets, warm_up_bars
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        step = 0 if episode_start[0] else state + 1
+        return self.targets[None, max(0, step - self.warm_up_bars)], step
+
+
+def test_the_right_sentence_for_a_planted_edge_for_shuffled_positions_and_for_a_broken_limit():
+    market = prepare(DataConfig(source="sample:synthetic", n_bars=3000, features=("return_1",)))
+    window = market.split("test")
+    rows = slice(window.start + 1, window.end)
+    # Long when it believes the next bar rises, and right seven times in ten: far more than 580 bars need to show it
+    rng = np.random.default_rng(0)
+    right = rng.random((window.n_decisions, 1)) < 0.7
+    up = market.bars.close[rows] > market.bars.open[rows]
+    knowing = np.where(up == right, 1.0, 0.0)
+
+    def sentences(targets, limit):
+        policy = Replaying(targets, window.start - window.warmup)
+        metrics = run(market, policy, limit=limit).metrics
+        return {v.subject: v.headline for v in judge({"test": metrics})}
+
+    assert sentences(knowing, -0.2) == {"risk": "Limit kept", "edge": "Evidence of an edge"}
+    assert sentences(rng.permutation(knowing), -0.2)["edge"].startswith("No e")
+    assert sentences(np.ones_like(knowing), -0.01)["risk"] == "Limit broken"
+
+
 def test_assumptions_name_every_cost_that_is_charged():
     assert assumptions_of(EnvConfig()) == (
         "fills at the next open, 1 bp commission, 1 bp half-spread, square-root impact × 0.5, 5 % a year on debit"
