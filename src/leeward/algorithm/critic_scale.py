@@ -38,6 +38,7 @@ class CriticScale:
         memory = buffer.memory_before(torch.zeros_like(every_env), every_env)
         before = policy.pessimistic(policy.values(first, memory))
         self.rollout_scale = float(policy.return_mean), float(policy.return_std)
+        known = self.returns.rollouts > 0  # before the first rollout there is no prediction to keep
         self.returns.update(targets)
         new = self.returns.mean, self.returns.std
         extreme = float(targets.abs().max()) / self.returns.std
@@ -53,12 +54,13 @@ class CriticScale:
             metrics["train/support_outside_fraction"] = float(categorical.outside_fraction(targets, critic.support))
             if needs_move(targets, critic.support):
                 self._move_support(critic, targets, buffer)
-        else:
+        elif known:
             rescale_heads(policy.value_heads, self.rollout_scale, new)
         policy.return_mean.fill_(new[0])
         policy.return_std.fill_(new[1])
-        after = policy.pessimistic(policy.values(first, memory))
-        metrics["train/popart_max_shift"] = float((after - before).abs().max())
+        if known:
+            after = policy.pessimistic(policy.values(first, memory))
+            metrics["train/popart_max_shift"] = float((after - before).abs().max())
         if isinstance(critic, QuantileCritic):
             metrics["train/quantile_crossing_rate"] = float(diagnostics.crossing_rate(buffer.raw_values))
         return metrics

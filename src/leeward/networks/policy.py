@@ -168,13 +168,17 @@ class DistributionalPolicy(BasePolicy):
         )
         latent = (layers.get("vf") or [width])[-1]
         self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))
-        # Mean and standard deviation of the return, kept by `algorithm.return_scale`.
+        # Mean and standard deviation of the return, kept by `algorithm.critic_scale`. Before the first rollout nothing is
+        # known of it, and a standard deviation of 0 makes every prediction 0.
         self.register_buffer("return_mean", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("return_std", torch.ones((), dtype=torch.float64))
+        self.register_buffer("return_std", torch.zeros((), dtype=torch.float64))
         self.return_mean: Tensor
         self.return_std: Tensor
         if ortho_init:
             self._initialise()
+        for head in self.value_heads:
+            assert isinstance(head, nn.Linear)
+            head.bias.data.copy_(self.critic.initial_bias())
         self.optimizer = build_optimizer(self.parameters(), optimizer_class, lr_schedule(1), self.optimizer_kwargs)
 
     def _initialise(self) -> None:

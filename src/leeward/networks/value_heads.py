@@ -69,6 +69,10 @@ class Critic(nn.Module):
     weights: Tensor
     levels: Tensor | None
 
+    def initial_bias(self) -> Tensor:  # (N,)
+        """Where a fresh head starts: the marginal distribution of a standardised return, taken as normal."""
+        return torch.zeros(self.outputs)
+
     def distribution(self, raw: Tensor, mean: float, std: float) -> ValueDistribution:  # (..., N)
         raise NotImplementedError
 
@@ -93,6 +97,11 @@ class QuantileCritic(Critic):
         self.outputs = n
         self.register_buffer("levels", grid.to(torch.float32), persistent=False)
         self.register_buffer("weights", weights.to(torch.float32), persistent=False)
+
+    def initial_bias(self) -> Tensor:
+        # Φ⁻¹(τ). From zero the heads would have to learn this spread step by step, and it is faster for them to do so by
+        # saturating the memory than by moving their biases.
+        return torch.special.ndtri(self.levels)
 
     def distribution(self, raw: Tensor, mean: float, std: float) -> ValueDistribution:
         return ValueDistribution(raw * std + mean, self.weights, self.levels)
