@@ -1,40 +1,45 @@
 # One word each; every target sets up .venv by itself when it is missing, and does nothing twice.
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test check lint types mutants clean
-help:            ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types check mutants clean
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Leeward needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Setting up $(VENV) (about 2 GB; a few minutes the first time) ..."
-	@# torch first and by its pinned version: a torch of that version that is already there is kept.
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	@touch $(STAMP)
+help: ## show this list
+	@echo "Leeward: trading agents that know their own tail risk."
+	@echo
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
-install: $(STAMP)  ## make .venv with everything the demo and the tests need
+install: $(STAMP) ## make .venv with everything the demo and the tests need (about 2 GB)
 
-demo: $(STAMP)     ## train, backtest out of sample, write report.html
+demo: $(STAMP) ## show what Leeward does, on this machine, in under a minute
 	@$(BIN)/python -m leeward.maths
 
-test: $(STAMP)     ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+test: $(STAMP) ## run the tests (WORKERS=2 processes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-lint: $(STAMP)     ## ruff: lint and format
+lint: $(STAMP) ## ruff: lint and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: $(STAMP)    ## mypy, strict
-	@$(BIN)/mypy
+types: $(STAMP) ## mypy, strict: the package and the tools
+	@$(BIN)/mypy && $(BIN)/mypy -p tools
 
-check: lint types test  ## everything that must be green before a commit
+check: lint types test ## everything that must be green before a commit
 
-mutants: $(STAMP)  ## put known faults back, one by one, and see the tests fail
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
+mutants: $(STAMP) ## put known faults back, one by one, and see the tests fail
+	@$(BIN)/python -m tools.mutants
 
-clean:             ## remove .venv and caches
+clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Leeward needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (about 2 GB; a few minutes the first time) ..."
+	@# torch first and by its pinned version: one of that version that is already there, a CPU build too, is kept.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
