@@ -122,7 +122,10 @@ def test_awr_weights_rise_with_the_advantage_up_to_the_cap(one, two, beta, cap):
             lambda: clipped_surrogate(torch.zeros(2, 3), torch.zeros(3, 2), clip_range=0.2),
             r"advantages must have the shape of log_ratio, \(2, 3\), got \(3, 2\)",
         ),
-        (lambda: clipped_surrogate(torch.zeros(2), torch.zeros(2), clip_range=-0.1), "clip_range must be finite and not negative"),
+        (
+            lambda: clipped_surrogate(torch.zeros(2), torch.zeros(2), clip_range=-0.1),
+            "clip_range must be finite and not negative",
+        ),
         (lambda: clipped_surrogate(torch.zeros(2), torch.zeros(2), clip_range=math.nan), "clip_range .* got nan"),
         (lambda: awr_weights(torch.zeros(2), beta=0.0, max_weight=20.0), "beta must be positive and finite, got 0.0"),
         (lambda: awr_weights(torch.zeros(2), beta=1.0, max_weight=-1.0), "max_weight must be positive .* got -1.0"),
