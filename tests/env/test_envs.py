@@ -152,12 +152,12 @@ def test_staggered_envs_do_not_end_in_step(market):
 def test_a_saved_state_continues_bit_for_bit_in_the_middle_of_episodes(market):
     rng = np.random.default_rng(2)
     actions = rng.random((70, 4, 3)).astype(np.float32)
-    one = RunningReturnVecEnv(TradingVecEnv(market, 4, episode_bars=13, seed=5))
+    one = RunningReturnVecEnv(TradingVecEnv(market, 4, episode_bars=13, seed=5, drawdown_bars=4))
     one.reset()
     for action in actions[:20]:
         last = one.step(action)[0]
     state = one.state_dict()
-    other = RunningReturnVecEnv(TradingVecEnv(market, 4, episode_bars=13, seed=77))
+    other = RunningReturnVecEnv(TradingVecEnv(market, 4, episode_bars=13, seed=77, drawdown_bars=4))
     other.load_state_dict(state)
     np.testing.assert_array_equal(other.observe(), last)
     for action in actions[20:]:
@@ -238,6 +238,22 @@ def test_differential_sharpe_follows_its_equation():
     assert first[1] == pytest.approx(r / 0.01)
     a, b = r / 10, 1e-4 + (r * r - 1e-4) / 10
     assert second[1] == pytest.approx((b * (s - a) - 0.5 * a * (s * s - b)) / (b - a * a) ** 1.5)
+
+
+def test_an_episode_remembers_nothing_of_the_one_before(single_asset):
+    # Long and short in turns, so that some episodes end above their start and some below.
+    used = TradingEnv(single_asset, drawdown_bars=5, min_weight=-1.0)
+    gained = 0
+    for episode, start in enumerate(range(3, 73, 5)):
+        fresh = TradingEnv(single_asset, drawdown_bars=5, min_weight=-1.0)
+        window = {"start": start, "end": start + 12}
+        np.testing.assert_array_equal(used.reset(options=window)[0], fresh.reset(options=window)[0])
+        action = np.array([(-1.0) ** episode], np.float32)
+        for _ in range(11):
+            observation, _, _, _, info = used.step(action)
+            np.testing.assert_array_equal(observation, fresh.step(action)[0])
+        gained += info["equity"] > 1_000_000.0
+    assert 3 <= gained <= 11
 
 
 def test_drawdown_is_measured_over_a_rolling_window():

@@ -113,3 +113,12 @@ def test_the_scaler_sees_train_alone():
     train = market.splits["train"]
     inside = market.features[train.start : train.end]
     assert np.abs(inside.mean(axis=(0, 1))).max() < 0.05 and np.abs(inside.std(axis=(0, 1)) - 1.0).max() < 0.05
+
+
+def test_a_volume_that_comes_later_does_not_unflag_earlier_bars():
+    whole = random_bars(np.random.default_rng(1), n=2 * N, n_assets=A)
+    late = np.where(np.arange(2 * N)[:, None] > 500, whole.volume, np.nan)
+    with_volume = prepare(DataConfig(), bars=replace(whole, volume=late))
+    without = prepare(DataConfig(), bars=replace(whole, volume=late * np.nan), scaler=with_volume.scaler)
+    np.testing.assert_array_equal(with_volume.inputs[:501], without.inputs[:501])
+    assert with_volume.flags[77:501].all() and not with_volume.flags[501:520].any() and with_volume.flags[520:].all()
