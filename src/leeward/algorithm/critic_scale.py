@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.algorithm.support import fitting_support, needs_move, refit_head
 from leeward.maths import categorical, diagnostics
-from leeward.networks.observation import map_observation
+from leeward.maths.nested import map_observation
 from leeward.networks.policy import DistributionalPolicy
 from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
 from leeward.rollout.buffer import RolloutBuffer

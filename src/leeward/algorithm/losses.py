@@ -7,7 +7,7 @@ from torch import Tensor
 
 from leeward.config.learning import AWR, ValueClip
 from leeward.maths import categorical, policy_loss, quantile, value_clipping
-from leeward.networks.observation import Observation, map_observation
+from leeward.maths.nested import Observation, map_observation
 from leeward.networks.policy import DistributionalPolicy, Evaluation
 from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
 from leeward.rollout.buffer import RolloutBuffer

@@ -41,6 +41,7 @@ from leeward.networks.policy import (
     MultiInputPolicy,
 )
 from leeward.networks.value_heads import ValueDistribution
+from leeward.optim.build import build_optimizer
 from leeward.optim.pipeline import GradientPipeline
 from leeward.rollout import streams
 from leeward.rollout.buffer import RolloutBuffer
@@ -232,6 +233,9 @@ class DistributionalPPO(BaseAlgorithm):
             action_distribution="gaussian" if self.action_distribution == "auto" else self.action_distribution,
             **self.policy_kwargs,
         ).to(self.device)
+        self.policy.optimizer = build_optimizer(
+            self.policy.parameters(), self.policy.optimizer_class, self.lr_schedule(1), self.policy.optimizer_kwargs
+        )
         self.clip_schedule = FloatSchedule(self.clip_range)
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
         self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or Entropy())

@@ -12,8 +12,8 @@ from leeward.algorithm import kl_control
 from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
 from leeward.config.learning import KLStop
 from leeward.maths import policy_loss
-from leeward.networks.lstm import Memory, Recurrence, forget
-from leeward.networks.observation import map_observation
+from leeward.maths.nested import Memory, forget, map_observation
+from leeward.networks.lstm import Recurrence
 from leeward.networks.policy import DistributionalPolicy, Evaluation
 from leeward.optim.pipeline import GradientPipeline, GradientReport
 from leeward.rollout.buffer import RolloutBuffer

@@ -10,16 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from leeward.errors import ArgumentError, did_you_mean
+from leeward.maths.nested import Memory
 
-__all__ = ["CELLS", "Memory", "Recurrence", "forget"]
+__all__ = ["CELLS", "Recurrence"]
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-Memory = tuple[Tensor, ...]  # each (layers, B, H): (h, c) of an LSTM, (h,) of a GRU, () without memory
-
-
-def forget(memory: Memory, starts: Tensor) -> Memory:  # bool (B,)
-    """The memory with every env that starts an episode set back to zero. The only reset there is."""
-    return tuple(part.masked_fill(starts[None, :, None], 0.0) for part in memory)
 
 
 class Recurrence(nn.Module):

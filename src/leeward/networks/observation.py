@@ -1,6 +1,6 @@
-"""Observations as tensors: nested spaces walked in one place, and the normaliser that lives inside the policy."""
+"""The observation normaliser, which lives inside the policy and its checkpoint."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -8,18 +8,10 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor, nn
 
+from leeward.maths.nested import Observation
 from leeward.maths.normalisation import merge_moments
 
-__all__ = ["Observation", "ObservationNormaliser", "map_observation"]
-
-Observation = Tensor | dict[str, Tensor]
-
-
-def map_observation(function: Callable[[Tensor], Tensor], observation: Observation) -> Observation:
-    """Apply `function` to the tensor, or to each tensor of a Dict observation."""
-    if isinstance(observation, dict):
-        return {key: function(value) for key, value in observation.items()}
-    return function(observation)
+__all__ = ["ObservationNormaliser"]
 
 
 class _Moments(nn.Module):

@@ -24,11 +24,11 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from leeward.errors import ArgumentError, CheckpointError
+from leeward.maths.nested import Memory, Observation, forget, map_observation
 from leeward.networks.action_distributions import make_action_head
-from leeward.networks.lstm import Memory, Recurrence, forget
-from leeward.networks.observation import Observation, ObservationNormaliser, map_observation
+from leeward.networks.lstm import Recurrence
+from leeward.networks.observation import ObservationNormaliser
 from leeward.networks.value_heads import ValueDistribution, make_critic
-from leeward.optim.build import build_optimizer
 
 __all__ = [
     "CnnLstmPolicy",
@@ -168,8 +168,8 @@ class DistributionalPolicy(BasePolicy):
         )
         latent = (layers.get("vf") or [width])[-1]
         self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))
-        # Mean and standard deviation of the return, kept by `algorithm.critic_scale`. Before the first rollout nothing is
-        # known of it, and a standard deviation of 0 makes every prediction 0.
+        # Mean and standard deviation of the return, kept by `algorithm.critic_scale`. Before the first rollout nothing
+        # is known of it, and a standard deviation of 0 makes every prediction 0.
         self.register_buffer("return_mean", torch.zeros((), dtype=torch.float64))
         self.register_buffer("return_std", torch.zeros((), dtype=torch.float64))
         self.return_mean: Tensor
@@ -179,7 +179,7 @@ class DistributionalPolicy(BasePolicy):
         for head in self.value_heads:
             assert isinstance(head, nn.Linear)
             head.bias.data.copy_(self.critic.initial_bias())
-        self.optimizer = build_optimizer(self.parameters(), optimizer_class, lr_schedule(1), self.optimizer_kwargs)
+        self.optimizer: torch.optim.Optimizer  # built by the algorithm, from optimizer_class and optimizer_kwargs
 
     def _initialise(self) -> None:
         """SB3's gains; the recurrent cells keep torch's own initialisation, as in sb3_contrib."""
@@ -275,6 +275,10 @@ class DistributionalPolicy(BasePolicy):
         return torch.stack(each, -2)
 
     # --- what others ask of it --------------------------------------------------------------------------------------
+
+    @property
+    def takes_action_masks(self) -> bool:
+        return self.action_head.maskable
 
     def initial_memory(self, batch: int) -> Memory:
         """What every episode starts from: the actor's tensors, then the critic's."""

@@ -99,9 +99,10 @@ class QuantileCritic(Critic):
         self.register_buffer("weights", weights.to(torch.float32), persistent=False)
 
     def initial_bias(self) -> Tensor:
-        # Φ⁻¹(τ). From zero the heads would have to learn this spread step by step, and it is faster for them to do so by
-        # saturating the memory than by moving their biases.
-        return torch.special.ndtri(self.levels)
+        # Φ⁻¹(τ). From zero the heads would have to learn this spread step by step, and saturating the memory gets them
+        # there sooner than moving their biases does.
+        bias: Tensor = torch.special.ndtri(self.levels)
+        return bias
 
     def distribution(self, raw: Tensor, mean: float, std: float) -> ValueDistribution:
         return ValueDistribution(raw * std + mean, self.weights, self.levels)

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leeward.networks.lstm import Memory, forget
-from leeward.networks.observation import Observation, map_observation
+from leeward.maths.nested import Memory, Observation, forget, map_observation
 
 __all__ = ["RolloutBuffer", "flat_rows"]
 

@@ -9,10 +9,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from leeward.errors import EnvironmentFault
-from leeward.networks.lstm import Memory, forget
-from leeward.networks.observation import Observation
-from leeward.networks.policy import DistributionalPolicy
+from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.types import RolloutPolicy
 
 __all__ = ["Collector", "RawObservation", "as_tensors"]
 
@@ -29,12 +28,12 @@ def as_tensors(observation: RawObservation, device: torch.device) -> Observation
 class Collector:
     """Owns what lies between two rollouts: the last observation, the episode starts, and the memory."""
 
-    def __init__(self, policy: DistributionalPolicy, env: VecEnv) -> None:
+    def __init__(self, policy: RolloutPolicy, env: VecEnv) -> None:
         self.policy, self.env = policy, env
         self.observation: RawObservation = {}
         self.starts = np.ones(env.num_envs, dtype=bool)
         self.memory: Memory = policy.initial_memory(env.num_envs)
-        self.masked = policy.action_head.maskable and env.has_attr("action_masks")
+        self.masked = policy.takes_action_masks and env.has_attr("action_masks")
 
     def reset(self, observation: RawObservation) -> None:
         """Begin anew from a freshly reset env."""

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leeward.networks.policy import DistributionalPolicy
 from leeward.rollout.streams import generator
+from leeward.rollout.types import RolloutPolicy
 
 __all__ = ["rollout_noise"]
 
 
 def rollout_noise(
-    policy: DistributionalPolicy,
+    policy: RolloutPolicy,
     seed: int,
     rollout: int,
     n_steps: int,

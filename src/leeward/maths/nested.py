@@ -1,0 +1,22 @@
+"""Tensors that come in groups: the observation of a Dict space, and the memory of a recurrent network."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+__all__ = ["Memory", "Observation", "forget", "map_observation"]
+
+Observation = Tensor | dict[str, Tensor]
+Memory = tuple[Tensor, ...]  # each (layers, B, H): (h, c) of an LSTM, (h,) of a GRU, () without memory
+
+
+def map_observation(function: Callable[[Tensor], Tensor], observation: Observation) -> Observation:
+    """Apply `function` to the tensor, or to each tensor of a Dict observation."""
+    if isinstance(observation, dict):
+        return {key: function(value) for key, value in observation.items()}
+    return function(observation)
+
+
+def forget(memory: Memory, starts: Tensor) -> Memory:  # each (layers, B, H), bool (B,)
+    """The memory with every env that starts an episode set back to zero. The only reset there is."""
+    return tuple(part.masked_fill(starts[None, :, None], 0.0) for part in memory)

@@ -1,0 +1,45 @@
+"""What the rollout asks of a policy: nothing of its insides, one forward pass per step."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leeward.maths.nested import Memory, Observation
+
+__all__ = ["RolloutPolicy", "RolloutStep"]
+
+
+class RolloutStep(Protocol):
+    """What one step gives for B envs, C critics, N values each."""
+
+    @property
+    def action(self) -> Tensor: ...  # (B, A), the form that is stored and learned from
+    @property
+    def env_action(self) -> Tensor: ...  # (B, ...), what the env takes
+    @property
+    def log_prob(self) -> Tensor: ...  # (B,)
+    @property
+    def action_parameters(self) -> Tensor: ...  # (B, P)
+    @property
+    def values(self) -> Tensor: ...  # (B, C, N), raw
+    @property
+    def memory(self) -> Memory: ...  # after the step
+
+
+class RolloutPolicy(Protocol):
+    """A policy that can be stepped, asked for values without stepping, and given noise."""
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def takes_action_masks(self) -> bool: ...
+    def initial_memory(self, batch: int) -> Memory: ...
+    def act(
+        self, observation: Observation, memory: Memory, noise: Tensor | None, action_masks: Tensor | None = None
+    ) -> RolloutStep: ...
+    def values(self, observation: Observation, memory: Memory) -> Tensor: ...
+    def pessimistic(self, values: Tensor) -> Tensor: ...
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]: ...
+    def set_training_mode(self, mode: bool) -> None: ...
