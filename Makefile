@@ -13,7 +13,7 @@ help: ## show this list
 	@echo
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
-install: $(STAMP) ## make .venv with everything the demo and the tests need (about 2 GB)
+install: $(STAMP) ## make .venv with everything the demo and the tests need
 
 demo: $(STAMP) ## show what Leeward does, on this machine, in under a minute
 	@$(BIN)/python -m leeward.maths
@@ -38,7 +38,7 @@ clean: ## remove .venv and caches
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Leeward needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Setting up $(VENV) (about 2 GB; a few minutes the first time) ..."
+	@echo "Setting up $(VENV): about 2 GB, more with a CUDA build of torch; a few minutes, once ..."
 	@# torch first and by its pinned version: one of that version that is already there, a CPU build too, is kept.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
