@@ -22,8 +22,8 @@ __all__ = ["CriticScale"]
 class CriticScale:
     """Owns the statistics of the return; the policy's buffers hold what predictions need of them."""
 
-    def __init__(self, policy: DistributionalPolicy, sequence_length: int) -> None:
-        self.policy, self.sequence_length = policy, sequence_length
+    def __init__(self, policy: DistributionalPolicy, sequence_length: int, burn_in: int) -> None:
+        self.policy, self.sequence_length, self.burn_in = policy, sequence_length, burn_in
         self.returns = ReturnScale()
         # The unit the last rollout's raw values are in.
         self.rollout_scale = (0.0, 1.0)
@@ -37,10 +37,10 @@ class CriticScale:
         every_env = torch.arange(buffer.shape[1], device=buffer.starts.device)
         memory = buffer.memory_before(torch.zeros_like(every_env), every_env)
         before = policy.pessimistic(policy.values(first, memory))
-        self.rollout_scale = float(policy.return_mean), float(policy.return_std)
         known = self.returns.rollouts > 0  # before the first rollout there is no prediction to keep
         self.returns.update(targets)
         new = self.returns.mean, self.returns.std
+        self.rollout_scale = (float(policy.return_mean), float(policy.return_std)) if known else new
         extreme = float(targets.abs().max()) / self.returns.std
         metrics = {
             "train/ret_mean": self.returns.mean,
@@ -68,7 +68,7 @@ class CriticScale:
     def _move_support(self, critic: CategoricalCritic, targets: Tensor, buffer: RolloutBuffer) -> None:
         """Refit every head to its own re-projected predictions on about 4,096 steps of the rollout."""
         old, new = critic.support.clone(), fitting_support(targets, critic.outputs)
-        sequences = cut(buffer.starts.cpu().numpy(), self.sequence_length)
+        sequences = cut(buffer.starts.cpu().numpy(), self.sequence_length, self.burn_in)
         batch = next(minibatches(sequences, buffer.shape[1], 4096, np.random.default_rng(0), new.device))
         times, envs = (
             torch.as_tensor(x, device=new.device)[batch.sequences] for x in (sequences.times, sequences.envs)

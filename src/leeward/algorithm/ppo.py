@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule, safe_mean, update_learning_rate
 
-from leeward.algorithm import checkpoint
+from leeward.algorithm import checkpoint, vecnormalize_drift
 from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
@@ -133,6 +133,8 @@ class DistributionalPPO(BaseAlgorithm):
             )
         if isinstance(policy, str) and policy not in self.policy_aliases:
             raise ArgumentError(f"unknown policy {policy!r}; {did_you_mean(policy, self.policy_aliases)}")
+        if env is None and _init_setup_model:
+            raise ArgumentError("a new model needs an env: its spaces decide the network; load() works without one")
         super().__init__(
             policy,
             env,
@@ -183,6 +185,9 @@ class DistributionalPPO(BaseAlgorithm):
         for name in ("gamma", "gae_lambda"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ArgumentError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if isinstance(self.clip_range_vf, int | float) and not self.clip_range_vf > 0:
+            raise ArgumentError(f"clip_range_vf must be positive, or None for no clipping, got {self.clip_range_vf}")
+        self._kl_stop = KLStop.read({"target": self.target_kl}, where="target_kl")
         if self.burn_in < 0:
             raise ArgumentError(f"burn_in must not be negative, got {self.burn_in}")
         if self.kappa < 0:
@@ -240,7 +245,8 @@ class DistributionalPPO(BaseAlgorithm):
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
         self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or Entropy())
         self.kl_controller = None if self.kl_penalty is None else KLPenaltyController(self.kl_penalty)
-        self.critic_scale = CriticScale(self.policy, self._effective_sequence_length())
+        burn_in = self.burn_in if self.policy.cell is not None else 0
+        self.critic_scale = CriticScale(self.policy, self._effective_sequence_length(), burn_in)
         self.updater = Updater(
             self.policy,
             GradientPipeline(
@@ -253,16 +259,24 @@ class DistributionalPPO(BaseAlgorithm):
             batch_size=self._usable_batch_size(),
             micro_batch_size=self.micro_batch_size,
             sequence_length=self._effective_sequence_length(),
-            burn_in=self.burn_in if self.policy.cell is not None else 0,
+            burn_in=burn_in,
             refresh_memory=self.refresh_memory,
-            kl_stop=KLStop(target=self.target_kl),
+            kl_stop=self._kl_stop,
         )
         self.n_rollouts = 0
+        self.last_metrics: dict[str, float] = {}
         self.rollout_buffer: RolloutBuffer | None = None
         self._targets: Targets | None = None
+        self._vecnormalize_before: vecnormalize_drift.Moments | None = None
         self._mid_rollout = False
-        self._predict_noise = streams.generator(self.stream_seed, streams.PREDICT, 0)
         self.collector = None if self.env is None else Collector(self.policy, self.env)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """SB3's generators, and the streams of our own; None leaves the seed as it is."""
+        super().set_random_seed(seed)
+        if seed is not None:
+            self.stream_seed = seed
+        self._predict_noise = streams.generator(self.stream_seed, streams.PREDICT, 0)
 
     def _effective_sequence_length(self) -> int:
         if self.policy.cell is None:
@@ -326,6 +340,7 @@ class DistributionalPPO(BaseAlgorithm):
         collector = self.collector
         assert collector is not None
         self._mid_rollout = True
+        self._vecnormalize_before = vecnormalize_drift.moments(self._vec_normalize_env)
         hold = max(self.sde_sample_freq, 0) if self.use_sde else None
         noise = rollout_noise(self.policy, self.stream_seed, self.n_rollouts, self.n_steps, self.n_envs, hold=hold)
         buffer = self._make_buffer()
@@ -427,6 +442,8 @@ class DistributionalPPO(BaseAlgorithm):
         if policy.observation_normaliser is not None:
             drift = policy.observation_normaliser.update(_flat(buffer))
             metrics["debug/obs_norm_mean_drift"], metrics["debug/obs_norm_std_drift"] = drift
+        now = vecnormalize_drift.moments(self._vec_normalize_env)
+        metrics |= vecnormalize_drift.drift(self._vecnormalize_before, now)
         self.last_metrics = metrics
         for name, value in metrics.items():
             self.logger.record(name, value, exclude=None if name in _SHOWN else "stdout")
@@ -444,7 +461,7 @@ class DistributionalPPO(BaseAlgorithm):
         policy = self.policy
         if self.rollout_buffer is not None:
             return self.rollout_buffer
-        mask_size = policy.action_head.net.out_features if self.collector.masked else None
+        mask_size = sum(policy.action_head.choices) if self.collector.masked else None
         return RolloutBuffer.empty(
             self.n_steps,
             as_tensors(self.collector.observation, self.device),
@@ -582,8 +599,8 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
 
 
 def _positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ArgumentError(f"{name} must be at least 1, got {value}")
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _flat(buffer: RolloutBuffer) -> Any:

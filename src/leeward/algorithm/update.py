@@ -88,16 +88,18 @@ class Updater:
             rows = gather(lesson.buffer, lesson.advantages, part)
             evaluation = self._evaluate(rows, part, memory)
             losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights)
-            finite = bool(torch.isfinite(losses.total))
+            # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
+            log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
+            finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
             _tally_losses(tally, rows, evaluation, losses, lesson.weights, finite)
             if not finite:
+                tally.extreme("sum", "train/skipped_minibatches", 1.0)
                 continue
             (losses.total / batch.n_real).backward()
             used += rows.n_real
             if self.kl_stop.target is not None:
                 kl_sum += float(policy_loss.kl_k3(losses.log_ratio)[rows.mask].sum())
         if used == 0:
-            tally.extreme("sum", "train/skipped_minibatches", 1.0)
             self.pipeline.guard.skipped(lesson.number)
             return True
         if kl_control.stops(kl_sum / used, self.kl_stop):
@@ -129,8 +131,9 @@ class Updater:
 
     @torch.no_grad()
     def _refreshed(self, buffer: RolloutBuffer, sequences: Sequences, memory: Memory) -> Memory:
-        """The memories before all sequences, recomputed with the present weights, in the order of time."""
+        """The memories before all sequences, recomputed with the present weights, in the order of time; no dropout."""
         device = self.policy.device
+        self.policy.set_training_mode(False)
         fresh = tuple(part.clone() for part in memory)
         running = tuple(part[0].clone() for part in buffer.memories)  # of every env, before the rollout's first step
         begins, lengths = sequences.times + sequences.context, sequences.lengths - sequences.context
@@ -146,6 +149,7 @@ class Updater:
             for part, first, now, new in zip(fresh, start, running, after, strict=True):
                 part[:, which[plain]] = first[:, plain]
                 now[:, envs] = new
+        self.policy.set_training_mode(True)
         return fresh
 
     def _tally_gradients(self, tally: Tally, report: GradientReport, n_real: int) -> None:

@@ -293,7 +293,7 @@ _SECTIONS: dict[str, list[Metric]] = {
         Metric(
             "train/skipped_minibatches",
             "count",
-            "minibatches without a step because something was not finite",
+            "minibatches (or micro-batches) left out because something was not finite",
             "error: above 0",
             "NaN or infinity in loss or gradient",
             "look at error/log_ratio_* and the env",
