@@ -1,0 +1,116 @@
+"""Every loss term × every parameter group of the real network: zero where it must be, non-zero where it must flow."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from leeward import DistributionalPPO
+from leeward.algorithm.losses import Coefficients, Losses, gather, minibatch_losses, prepare_value_targets
+from leeward.config.learning import AWR, ValueClip
+from leeward.rollout.sequences import cut, minibatches
+
+from .worlds import build, collect, learn
+
+ACTOR = {"actor_extractor", "extractor", "actor_memory", "actor_mlp", "action_head", "log_std"}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "separate": {},
+    "shared": {"policy_kwargs": {"shared_lstm": True, "enable_critic_lstm": False}},
+    "no critic lstm": {"policy_kwargs": {"enable_critic_lstm": False}},
+    "no memory": {"memory": None},
+    "unshared extractors": {"policy_kwargs": {"share_features_extractor": False}},
+}
+HEADS: dict[str, dict[str, Any]] = {
+    "gaussian": {},
+    "squashed": {"action_distribution": "squashed"},
+    "discrete": {"action": "discrete"},
+    "gsde": {"use_sde": True},
+}
+# Images, so that the extractor has parameters of its own.
+TERMS = ("surrogate", "entropy", "value 1", "value 2", "awr", "kl penalty")
+
+
+def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tensor]:
+    """Each term by itself, on all rows of a rollout that the policy has since moved away from."""
+    buffer, policy = model.rollout_buffer, model.policy
+    assert buffer is not None and model._targets is not None
+    clip = ValueClip(mode=critic_clip)  # type: ignore[arg-type]
+    weights = Coefficients(
+        clip_range=0.2, vf_coef=0.5, ent_coef=0.01, kappa=0.0, value_clip=clip, kl_penalty=1.0, awr=AWR()
+    )
+    targets = prepare_value_targets(
+        policy,
+        model._targets.samples,
+        buffer.raw_values,
+        scale=model.critic_scale.rollout_scale,
+        support=model.critic_scale.rollout_support,
+        clip=clip,
+    )
+    sequences = cut(buffer.starts.numpy(), model.updater.sequence_length)
+    batch = next(minibatches(sequences, 3, None, np.random.default_rng(0), torch.device("cpu")))
+    times, envs = (torch.as_tensor(x)[batch.sequences] for x in (sequences.times, sequences.envs))
+    rows = gather(buffer, model._targets.advantages, batch)
+    memory = buffer.memory_before(times, envs)
+
+    def losses(weights: Coefficients) -> Losses:
+        evaluation = policy.evaluate(rows.observations, rows.actions, memory, rows.action_masks)
+        return minibatch_losses(policy, rows, evaluation, targets, weights)
+
+    found = losses(weights)
+    plain = losses(Coefficients(**{**vars(weights), "awr": None, "kl_penalty": 1.0}))
+    return {
+        "surrogate": found.surrogate,
+        "entropy": found.entropy,
+        "value 1": found.per_critic[0],
+        "value 2": found.per_critic[1],
+        "awr": found.awr,
+        "kl penalty": plain.policy - plain.surrogate,
+    }
+
+
+def expected_groups(term: str, layout: str, head: str, groups: set[str]) -> set[str]:
+    if term.startswith("value"):
+        own = {f"critic{term[-1]}_mlp", f"critic{term[-1]}_head"}
+        if layout == "shared":  # the critics read the actor's memory without training it
+            return own
+        return own | ({"critic_memory", "critic_extractor", "extractor"} & groups)
+    if term == "entropy" and head in ("gaussian", "gsde"):  # gSDE reads the latent without training it, as in SB3
+        return {"log_std"}
+    return ACTOR & groups
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_term_reaches_its_own_parameters_and_no_others(layout: str, head: str) -> None:
+    clip = "mean_only" if head == "squashed" else "disable"
+    model = build(observation="image", n_steps=11, learning_rate=3e-4, gain=0.5, **(LAYOUTS[layout] | HEADS[head]))
+    learn(model, 2)
+    groups = model.policy.parameter_groups()
+    listed = [id(p) for group in groups.values() for p in group]
+    assert sorted(listed) == sorted(id(p) for p in model.policy.parameters())  # each once, none forgotten
+    terms = terms_of(model, clip)
+    assert set(terms) == set(TERMS)
+    for term, value in terms.items():
+        flows = expected_groups(term, layout, head, set(groups))
+        gradients = torch.autograd.grad(
+            value, [p for g in groups.values() for p in g], allow_unused=True, retain_graph=True
+        )
+        found = iter(gradients)
+        for name, group in groups.items():
+            norms = [0.0 if g is None else float(g.abs().max()) for g in (next(found) for _ in group)]
+            if name in flows:
+                assert max(norms) > 1e-7, f"{term} does not reach {name}"
+                # Every tensor of the group learns, not just one of them.
+                assert min(norms) > 0.0, f"{term} does not reach all of {name}: {norms}"
+            else:
+                assert max(norms) == 0.0, f"{term} leaks into {name}"
+
+
+def test_an_update_moves_every_parameter_of_the_network() -> None:
+    model = build(observation="image", n_steps=11)
+    before = [p.detach().clone() for p in model.policy.parameters()]
+    learn(model, 1)
+    for (name, p), old in zip(model.policy.named_parameters(), before, strict=True):
+        assert not torch.equal(p, old), name
+    collect(model)
