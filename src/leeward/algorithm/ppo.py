@@ -31,6 +31,7 @@ from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
 from leeward.maths import advantage
 from leeward.networks.action_distributions import GaussianHead
+from leeward.networks.outlook import Outlook
 from leeward.networks.policy import (
     CnnLstmPolicy,
     CnnPolicy,
@@ -40,7 +41,6 @@ from leeward.networks.policy import (
     MultiInputLstmPolicy,
     MultiInputPolicy,
 )
-from leeward.networks.value_heads import ValueDistribution
 from leeward.optim.build import build_optimizer
 from leeward.optim.pipeline import GradientPipeline
 from leeward.rollout import streams
@@ -339,7 +339,6 @@ class DistributionalPPO(BaseAlgorithm):
         """Fill the buffer and make the targets; False when a callback asked to stop."""
         collector = self.collector
         assert collector is not None
-        self._mid_rollout = True
         self._vecnormalize_before = vecnormalize_drift.moments(self._vec_normalize_env)
         hold = max(self.sde_sample_freq, 0) if self.use_sde else None
         noise = rollout_noise(self.policy, self.stream_seed, self.n_rollouts, self.n_steps, self.n_envs, hold=hold)
@@ -363,6 +362,7 @@ class DistributionalPPO(BaseAlgorithm):
             return True
 
         callback.on_rollout_start()
+        self._mid_rollout = True
         if not collector.collect(buffer, noise, hold, on_step):
             return False
         self._targets = make_targets(
@@ -509,9 +509,9 @@ class DistributionalPPO(BaseAlgorithm):
         observation: np.ndarray | dict[str, np.ndarray],
         state: tuple[np.ndarray, ...] | None = None,
         episode_start: np.ndarray | None = None,
-    ) -> ValueDistribution:
+    ) -> Outlook:
         """The distribution of the discounted return from `observation` on; reads `state` and does not advance it."""
-        return self.policy.predict_distribution(observation, state, episode_start)
+        return Outlook(self.policy.predict_distribution(observation, state, episode_start))
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         super().set_env(env, force_reset)

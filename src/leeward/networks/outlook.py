@@ -1,0 +1,51 @@
+"""A predicted return distribution as a user reads it: numpy arrays, quantiles at rising levels."""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leeward.maths import quantile
+from leeward.networks.value_heads import ValueDistribution
+
+__all__ = ["Outlook"]
+
+Floats = NDArray[np.float64]
+
+
+class Outlook:
+    """The distribution of the discounted return for B observations, in units of the return.
+
+    `quantiles` (B, N) stand at `levels` (N,) and are sorted; `weights` (N,) are the widths of their steps, so that
+    mean = Σ w q. A categorical critic's atoms are read at the tail grid; its mean, VaR and CVaR stay exact.
+    """
+
+    def __init__(self, distribution: ValueDistribution) -> None:
+        self._distribution = distribution
+        levels = distribution.levels
+        if levels is None:
+            grid, widths = quantile.tail_levels(32, 0.05)
+        else:
+            grid, widths = levels, distribution.weights
+        self._grid = grid
+        self.levels: Floats = grid.double().cpu().numpy()
+        self.weights: Floats = widths.double().cpu().numpy()
+
+    @cached_property
+    def quantiles(self) -> Floats:  # (B, N)
+        return np.asarray(self._distribution.at(self._grid).double().cpu().numpy())
+
+    @property
+    def mean(self) -> Floats:  # (B,)
+        return np.asarray(self._distribution.mean.double().cpu().numpy())
+
+    def var(self, alpha: float) -> Floats:  # (B,)
+        """The α-quantile of the return."""
+        return np.asarray(self._distribution.var(alpha).double().cpu().numpy())
+
+    def cvar(self, alpha: float) -> Floats:  # (B,)
+        """The mean of the worst α of the return."""
+        return np.asarray(self._distribution.cvar(alpha).double().cpu().numpy())
+
+    def __repr__(self) -> str:
+        return f"Outlook({len(self.mean)} observations, {len(self.levels)} levels)"
