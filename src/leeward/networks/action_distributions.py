@@ -37,7 +37,6 @@ class ActionHead(nn.Module):
     """What the heads share. `noise_kind` and `noise_shape` say which noise one step of one env needs."""
 
     noise_kind: ClassVar[str] = "normal"
-    maskable: ClassVar[bool] = False
     action_size: int
     noise_shape: tuple[int, ...]
     net: nn.Linear
@@ -45,6 +44,11 @@ class ActionHead(nn.Module):
     @property
     def parameter_size(self) -> int:
         return self.net.out_features
+
+    @property
+    def choices(self) -> list[int]:
+        """How many choices each action dimension has: the layout of an action mask. Empty = none can be taken."""
+        return []
 
     def forward(self, latent: Tensor, action_masks: Tensor | None = None) -> Tensor:  # (..., H) -> (..., P)
         parameters: Tensor = self.net(latent)
@@ -79,7 +83,9 @@ class ActionHead(nn.Module):
 
 def _sample_logits(logits: Tensor, noise: Tensor) -> Tensor:  # (..., K), (..., 1) -> (..., 1)
     """The inverse of the distribution function at a uniform number."""
-    edges = logits.softmax(-1).cumsum(-1)[..., :-1]  # the last edge is 1
+    # Divided by the sum as it came out: rounded below 1, it would leave the last action a chance even when masked.
+    cumulative = logits.softmax(-1).cumsum(-1)
+    edges = cumulative[..., :-1] / cumulative[..., -1:]  # the last edge is 1
     return (noise >= edges).sum(-1, keepdim=True).to(logits.dtype)
 
 
@@ -101,13 +107,16 @@ class CategoricalHead(ActionHead):
     """One discrete action; the parameters are its logits."""
 
     noise_kind: ClassVar[str] = "uniform"
-    maskable: ClassVar[bool] = True
 
     def __init__(self, space: spaces.Discrete, latent: int) -> None:
         super().__init__()
         self.net = nn.Linear(latent, int(space.n))
         self.first = int(space.start)
         self.action_size, self.noise_shape = 1, (1,)
+
+    @property
+    def choices(self) -> list[int]:
+        return [self.net.out_features]
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
         return _sample_logits(parameters, noise)
@@ -132,7 +141,6 @@ class MultiCategoricalHead(ActionHead):
     """Several independent discrete actions, their logits side by side."""
 
     noise_kind: ClassVar[str] = "uniform"
-    maskable: ClassVar[bool] = True
     first: Tensor
 
     def __init__(self, space: spaces.MultiDiscrete, latent: int) -> None:
@@ -143,6 +151,10 @@ class MultiCategoricalHead(ActionHead):
         self.net = nn.Linear(latent, sum(self.sizes))
         self.register_buffer("first", torch.as_tensor(space.start, dtype=torch.long), persistent=False)
         self.action_size, self.noise_shape = len(self.sizes), (len(self.sizes),)
+
+    @property
+    def choices(self) -> list[int]:
+        return self.sizes
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
         pieces: tuple[Tensor, ...] = parameters.split(self.sizes, -1)
@@ -181,6 +193,17 @@ class BernoulliHead(ActionHead):
             raise EnvironmentFault(f"MultiBinary actions need one axis, got shape {space.shape}")
         self.net = nn.Linear(latent, space.n)
         self.action_size, self.noise_shape = space.n, (space.n,)
+
+    @property
+    def choices(self) -> list[int]:
+        return [2] * self.action_size
+
+    def forward(self, latent: Tensor, action_masks: Tensor | None = None) -> Tensor:
+        parameters: Tensor = self.net(latent)
+        if action_masks is None:
+            return parameters
+        off, on = action_masks.unflatten(-1, (self.action_size, 2)).unbind(-1)
+        return parameters.masked_fill(~on, _MASKED).masked_fill(~off, -_MASKED)
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
         return (noise < parameters.sigmoid()).to(parameters.dtype)
@@ -303,7 +326,8 @@ class StateDependentHead(GaussianHead):
     def std(self) -> Tensor:  # (H, A)
         log_std = self.log_std + self.log_scale
         if self.use_expln:  # exp below 0, slow logarithmic growth above
-            std = torch.where(log_std <= 0, log_std.clamp(max=0.0).exp(), log_std.clamp(min=0.0).log1p() + 1.0)
+            above = (log_std.clamp(min=0.0) + self._EPSILON).log1p() + 1.0
+            std = torch.where(log_std <= 0, log_std.clamp(max=0.0).exp(), above)
         else:
             std = log_std.exp()
         return std.expand(-1, self.action_size)

@@ -7,7 +7,8 @@ Names and defaults of the arguments are those of sb3_contrib's recurrent policie
 the critic's own are ours. Nothing is read back from attributes: `act` and `evaluate` return what they computed.
 """
 
-from typing import Any, NamedTuple
+import warnings
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -76,7 +77,7 @@ class DistributionalPolicy(BasePolicy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         lr_schedule: Schedule,
-        net_arch: list[int] | dict[str, list[int]] | None = None,
+        net_arch: list[Any] | dict[str, list[int]] | None = None,
         activation_fn: type[nn.Module] = nn.Tanh,
         ortho_init: bool = True,
         use_sde: bool = False,
@@ -126,6 +127,9 @@ class DistributionalPolicy(BasePolicy):
         )
         self.cell = cell or self.default_cell
         self.shared_lstm = shared_lstm and self.cell is not None
+        if isinstance(net_arch, list) and net_arch and isinstance(net_arch[0], dict):
+            warnings.warn("net_arch=[dict(pi=..., vf=...)] is SB3's old form; pass the dict itself", stacklevel=2)
+            net_arch = net_arch[0]
         if net_arch is None:
             net_arch = [] if self.features_extractor_class is NatureCNN else [64, 64]
         layers = net_arch if isinstance(net_arch, dict) else {"pi": net_arch, "vf": net_arch}
@@ -278,7 +282,7 @@ class DistributionalPolicy(BasePolicy):
 
     @property
     def takes_action_masks(self) -> bool:
-        return self.action_head.maskable
+        return bool(self.action_head.choices)
 
     def initial_memory(self, batch: int) -> Memory:
         """What every episode starts from: the actor's tensors, then the critic's."""
@@ -327,12 +331,10 @@ class DistributionalPolicy(BasePolicy):
         `noise` draws the exploration of a stochastic action.
         """
         tensors, single, memory = self._prepare(observation, state, episode_start)
-        masks = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
-        if masks is not None and masks.ndim == 1:
-            masks = masks.unsqueeze(0)
+        batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
+        masks = None if action_masks is None else self.check_masks(np.asarray(action_masks).reshape(batch, -1))
         drawn = None
         if not deterministic:
-            batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
             rng = np.random.default_rng() if noise is None else noise
             drawn = torch.as_tensor(self.draw_noise(rng, (batch,)), device=self.device)
         with torch.no_grad():
@@ -373,6 +375,21 @@ class DistributionalPolicy(BasePolicy):
                 memory = forget(memory, torch.as_tensor(episode_start, dtype=torch.bool, device=self.device))
         return tensors, not vectorised, memory
 
+    def check_masks(self, masks: np.ndarray) -> Tensor:  # (B, K) -> bool (B, K)
+        """The masks as a tensor; each action dimension must be left at least one choice."""
+        choices = self.action_head.choices
+        if masks.shape[1] != sum(choices):
+            raise ArgumentError(
+                f"action masks must have {sum(choices)} entries per env, one per choice of {self.action_space}, "
+                f"got {masks.shape[1]}"
+            )
+        allowed = masks.astype(bool)
+        for number, part in enumerate(np.split(allowed, np.cumsum(choices)[:-1], axis=1)):
+            if not part.any(1).all():
+                env = int(np.flatnonzero(~part.any(1))[0])
+                raise ArgumentError(f"env {env}: the action mask leaves no choice for action dimension {number}")
+        return torch.as_tensor(allowed, device=self.device)
+
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Noise for `shape` steps, of the kind the action head takes."""
         full = (*shape, *self.action_head.noise_shape)
@@ -385,6 +402,12 @@ class DistributionalPolicy(BasePolicy):
 
     def save(self, path: str) -> None:
         raise CheckpointError("a policy is saved with its model: model.save(path) writes safetensors and a manifest")
+
+    @classmethod
+    def load(cls, path: str, device: torch.device | str = "auto") -> Self:
+        raise CheckpointError(
+            "a policy is loaded with its model: DistributionalPPO.load(path).policy; SB3's are pickles"
+        )
 
 
 class MlpPolicy(DistributionalPolicy):

@@ -8,7 +8,7 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from leeward.errors import EnvironmentFault
+from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.types import RolloutPolicy
@@ -37,7 +37,7 @@ class Collector:
 
     def reset(self, observation: RawObservation) -> None:
         """Begin anew from a freshly reset env."""
-        _check_observation(observation, "reset", "")
+        _check_observation(observation, "reset")
         self.observation = observation
         self.starts = np.ones(self.env.num_envs, dtype=bool)
         self.memory = self.policy.initial_memory(self.env.num_envs)
@@ -57,7 +57,7 @@ class Collector:
             buffer.store_observation(t, observation)
             buffer.store_memory(t, self.memory)
             memory = forget(self.memory, starts) if self.starts.any() else self.memory
-            masks = self._action_masks()
+            masks = self._action_masks(t)
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
             step = self.policy.act(observation, memory, drawn, masks)
             env_action = step.env_action.cpu().numpy()
@@ -79,16 +79,19 @@ class Collector:
                 buffer.action_masks[t] = masks
             if truncated:
                 buffer.terminated[t, truncated] = False
-                buffer.raw_next_values[t, truncated] = self._final_values(truncated, infos, step.memory)
+                buffer.raw_next_values[t, truncated] = self._final_values(truncated, infos, step.memory, t)
 
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
-            values = self.policy.pessimistic(step.values)
+            values = self.policy.pessimistic(step.values).unsqueeze(-1)  # (B, 1), as SB3's
+            # SB3 shows callbacks whole numbers for discrete actions, and continuous ones before they are clipped.
+            discrete = env_action.dtype.kind == "i"
+            actions = env_action if discrete else step.action.cpu().numpy().reshape(env_action.shape)
             if not on_step(
                 {
                     "env": self.env,
                     "n_steps": t + 1,
                     "obs_tensor": observation,
-                    "actions": step.action.cpu().numpy(),
+                    "actions": actions,
                     "clipped_actions": env_action,
                     "values": values,
                     "log_probs": step.log_prob,
@@ -112,22 +115,32 @@ class Collector:
         successor = torch.cat([buffer.raw_values[1:], following[None]])
         buffer.raw_next_values[goes_on] = successor[goes_on]
 
-    def _final_values(self, envs: list[int], infos: Any, memory: Memory) -> Tensor:  # -> (len(envs), C, N)
+    def _final_values(self, envs: list[int], infos: Any, memory: Memory, t: int) -> Tensor:  # -> (len(envs), C, N)
         """Value of the final observation of truncated episodes, fed once, with that env's own memory after the step."""
-        finals = [infos[env]["terminal_observation"] for env in envs]
+        finals = [infos[env].get("terminal_observation") for env in envs]
+        for env, final in zip(envs, finals, strict=True):
+            if final is None:
+                raise EnvironmentFault(
+                    f"env {env}, step {t} of the rollout: the episode was truncated, but "
+                    "info['terminal_observation'] is missing; a VecEnv that resets by itself must give it"
+                )
         stacked: RawObservation
         if isinstance(finals[0], dict):
             stacked = {key: np.stack([final[key] for final in finals]) for key in finals[0]}
         else:
             stacked = np.stack(finals)
+        _check_observation(stacked, f"step {t} of the rollout, final observation", envs=envs)
         own = tuple(part[:, envs] for part in memory)
         return self.policy.values(as_tensors(stacked, self.policy.device), own)
 
-    def _action_masks(self) -> Tensor | None:
+    def _action_masks(self, t: int) -> Tensor | None:
         if not self.masked:
             return None
         masks = np.stack([np.ravel(mask) for mask in self.env.env_method("action_masks")])  # (B, K)
-        return torch.as_tensor(masks, dtype=torch.bool, device=self.policy.device)
+        try:
+            return self.policy.check_masks(masks)
+        except ArgumentError as error:
+            raise EnvironmentFault(f"step {t} of the rollout: {error}") from None
 
     def _check(self, observation: RawObservation, rewards: np.ndarray, t: int) -> None:
         if not np.isfinite(rewards).all():
@@ -135,20 +148,23 @@ class Collector:
             raise EnvironmentFault(
                 f"env {env}, step {t} of the rollout: reward {rewards[env]}; a reward must be a finite number"
             )
-        _check_observation(observation, f"step {t} of the rollout", "")
+        _check_observation(observation, f"step {t} of the rollout")
 
 
-def _check_observation(observation: RawObservation, where: str, key: str) -> None:
+def _check_observation(
+    observation: RawObservation, where: str, key: str = "", envs: list[int] | None = None
+) -> None:  # `envs`: the numbers of the rows, if they are not all envs in order
     if isinstance(observation, dict):
         for name, value in observation.items():
-            _check_observation(value, where, f" (key {name!r})")
+            _check_observation(value, where, f" (key {name!r})", envs)
     elif observation.dtype.kind == "f" and not np.isfinite(observation).all():
         rows = np.isfinite(observation).reshape(len(observation), -1)
         env = int(np.flatnonzero(~rows.all(1))[0])
         feature = int(np.flatnonzero(~rows[env])[0])
         value = observation[env].ravel()[feature]
         raise EnvironmentFault(
-            f"env {env}, {where}: observation{key} holds {value} at flat index {feature}; observations must be finite"
+            f"env {envs[env] if envs else env}, {where}: observation{key} holds {value} at flat index {feature}; "
+            "observations must be finite"
         )
 
 
