@@ -10,8 +10,8 @@ import os
 import pathlib
 import random
 import sys
-import tempfile
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 import leeward
-from leeward.algorithm.manifest import Missing, decode, decode_space, encode, encode_space
+from leeward.algorithm.manifest import Missing, decode, decode_space, encode, encode_space, find_missing
+from leeward.algorithm.return_scale import ReturnScale
 from leeward.errors import ArgumentError, CheckpointError
 from leeward.rollout.collector import Collector
 
@@ -48,6 +49,11 @@ ARGUMENTS = (
     "twin_critics", "value_targets", "n_target_samples", "sequence_length", "burn_in", "refresh_memory",
     "micro_batch_size", "action_distribution", "max_consecutive_skips", "value_clip", "entropy", "kl_penalty", "awr",
 )  # fmt: skip
+_ALWAYS_THERE = ("exact", "policy", "arguments", "stats_window_size", "observation_space", "action_space", "n_envs",
+                 "counters", "state", "episodes", "extra")  # fmt: skip
+# What zipfile, json and safetensors raise on a file that is damaged or is something else.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError,
+               EOFError, NotImplementedError, RuntimeError, OSError)  # fmt: skip
 _COUNTERS = ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_n_updates", "_episode_num", "n_rollouts",
              "_current_progress_remaining", "stream_seed")  # fmt: skip
 
@@ -129,8 +135,8 @@ def load(
         **arguments,
     )
     model.missing_arguments = missing
-    model.observation_space = decode_space(manifest["observation_space"])
-    model.action_space = decode_space(manifest["action_space"])
+    model.observation_space = custom.get("observation_space") or decode_space(manifest["observation_space"])
+    model.action_space = custom.get("action_space") or decode_space(manifest["action_space"])
     model.n_envs = manifest["n_envs"]
     if env is not None:
         wrapped = cls._wrap_env(env, model.verbose)
@@ -138,9 +144,10 @@ def load(
         model.env, model.n_envs = wrapped, wrapped.num_envs
         model._vec_normalize_env = stable_baselines3.common.vec_env.unwrap_vec_normalize(wrapped)
     model._setup_model()
-    model.policy.load_state_dict(
-        {name.removeprefix("policy/"): t for name, t in tensors.items() if name.startswith("policy/")}
-    )
+    try:
+        model.policy.load_state_dict(_policy_tensors(tensors))
+    except RuntimeError as error:
+        raise CheckpointError(f"the weights do not fit the network that the arguments describe: {error}") from None
     for name in _COUNTERS:
         setattr(model, name, manifest["counters"][name])
     model.load_state(manifest["state"])
@@ -168,12 +175,24 @@ def set_parameters(
     """Weights and optimiser from a checkpoint of ours, or from what `get_parameters` returned."""
     if not isinstance(load_path_or_dict, dict):
         manifest, tensors = read_checkpoint(load_path_or_dict)
-        load_path_or_dict = {
-            "policy": {n.removeprefix("policy/"): t for n, t in tensors.items() if n.startswith("policy/")}
-        }
+        load_path_or_dict = {"policy": _policy_tensors(tensors)}
         if "optimizer" in manifest:
             load_path_or_dict["policy.optimizer"] = _unpack_optimizer(manifest["optimizer"], tensors)
     BaseAlgorithm.set_parameters(model, load_path_or_dict, exact_match, device)
+    _adopt_scale(model)
+
+
+def _adopt_scale(model: "DistributionalPPO") -> None:
+    """The unit of the value heads came with their weights; the statistics of the return go on from it."""
+    scale, mean, std = model.critic_scale.returns, float(model.policy.return_mean), float(model.policy.return_std)
+    if std == 0.0:  # weights that have not seen a rollout
+        scale.load_state_dict(ReturnScale().state_dict())
+    elif (mean, std) != (scale.mean, scale.std):
+        scale.load_state_dict({"rollouts": max(scale.rollouts, 1), "mean": mean, "variance": std * std, "std": std})
+
+
+def _policy_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("policy/"): t for name, t in tensors.items() if name.startswith("policy/")}
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -183,23 +202,29 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         file = pathlib.Path(path)
         if not file.exists() and file.suffix == "":
             file = file.with_suffix(".zip")
-        if not file.exists():
+        if not file.is_file():
             raise CheckpointError(f"{file}: no such file")
         path = io.BytesIO(file.read_bytes())
     try:
         with zipfile.ZipFile(path) as archive:
+            if "manifest.json" not in archive.namelist() and "pytorch_variables.pth" in archive.namelist():
+                raise CheckpointError(
+                    f"{name}: a file of Stable-Baselines3, which holds pickles and is not read; "
+                    "train with Leeward, or load it with the class that wrote it"
+                )
             manifest = json.loads(archive.read("manifest.json"))
             tensors = load_tensors(archive.read("tensors.safetensors"))
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, SafetensorError, EOFError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(
-            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {error}); "
-            "files of Stable-Baselines3 are pickles and are not read"
+            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {error})"
         ) from None
-    if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
-        raise CheckpointError(
-            f"{name}: expected {FORMAT} version {VERSION}, "
-            f"got {manifest.get('format')} version {manifest.get('version')}"
-        )
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{name}: not a Leeward checkpoint: its manifest does not say {FORMAT!r}")
+    if manifest.get("version") != VERSION:
+        raise CheckpointError(f"{name}: expected {FORMAT} version {VERSION}, got {manifest.get('version')!r}")
+    lacking = [key for key in _ALWAYS_THERE if key not in manifest]
+    if lacking:
+        raise CheckpointError(f"{name}: a damaged checkpoint: its manifest lacks {', '.join(lacking)}")
     return manifest, tensors
 
 
@@ -217,15 +242,16 @@ def _write(path: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> 
     if file.suffix == "":
         file = file.with_suffix(".zip")
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    # Beside the target and of the user's own mode; the old file stays whole until the new one is on the disk.
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as out:
+        with temporary.open("wb") as out:
             out.write(buffer.getvalue())
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, file)
     except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -314,7 +340,14 @@ def _pack_vecnormalize(env: VecNormalize, tensors: dict[str, Tensor]) -> dict[st
 def _unpack_vecnormalize(env: VecNormalize, packed: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     for name in packed["names"]:
         kind, _, key = name.partition("/")
-        rms: Any = env.ret_rms if kind == "returns" else env.obs_rms[key] if key else env.obs_rms
+        if kind == "observation" and not env.norm_obs:
+            continue
+        rms: Any = env.ret_rms if kind == "returns" else env.obs_rms
+        if isinstance(rms, dict) != bool(key) or (key and key not in rms):
+            raise CheckpointError(
+                f"the file holds VecNormalize statistics of {name!r}, which the env given does not normalise"
+            )
+        rms = rms[key] if key else rms
         for field in ("mean", "var", "count"):
             value = tensors[f"vecnormalize/{name}/{field}"].numpy()
             setattr(rms, field, float(value) if field == "count" else value)
@@ -324,12 +357,11 @@ def _unpack_vecnormalize(env: VecNormalize, packed: dict[str, Any], tensors: dic
 
 
 def _refuse_missing(policy_kwargs: Any) -> None:
-    for name, value in (policy_kwargs or {}).items():
-        if isinstance(value, Missing):
-            raise CheckpointError(
-                f"policy_kwargs[{name!r}] is {value.name}, which is not on the allow-list; "
-                f"pass it by custom_objects={{{name!r}: ...}}"
-            )
+    for name, value in find_missing(policy_kwargs, "policy_kwargs"):
+        raise CheckpointError(
+            f"policy_kwargs: {name} is {value.name}, which a file may not name; "
+            f"pass it by custom_objects={{{name!r}: ...}}"
+        )
 
 
 def _plain(values: Any) -> list[Any] | None:

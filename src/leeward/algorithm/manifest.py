@@ -5,20 +5,26 @@ whoever loads the file is told its name when it is needed.
 """
 
 import importlib
-from collections.abc import Mapping
-from typing import Any, cast
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from pydantic import BaseModel
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
+from leeward.config.base import Frozen
 from leeward.errors import CheckpointError
 
-__all__ = ["ALLOWED", "Missing", "decode", "decode_space", "encode", "encode_space"]
+__all__ = ["ALLOWED", "Missing", "decode", "decode_space", "encode", "encode_space", "find_missing"]
 
-# Roots a class may be imported from when a file names it; anything else must come through `custom_objects`.
-ALLOWED = ("torch", "stable_baselines3", "sb3_contrib", "leeward", "gymnasium")
+# Where a class may come from when a file names it, and what it must be. Everything a file names is later called, with
+# arguments that stand in the same file, so anything else must come through `custom_objects`.
+ALLOWED = ("torch", "stable_baselines3", "sb3_contrib", "leeward")
+_KINDS = (torch.nn.Module, torch.optim.Optimizer)
 
 
 class Missing:
@@ -34,6 +40,8 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
     if isinstance(value, list | tuple):
         return {"$tuple": [encode(v) for v in value]} if isinstance(value, tuple) else [encode(v) for v in value]
     if isinstance(value, Mapping):
@@ -61,7 +69,7 @@ def decode(value: Any, custom: Mapping[str, Any], key: str) -> Any:
     if "$dict" in value:
         return {decode(k, custom, key): decode(v, custom, str(k)) for k, v in value["$dict"]}
     if "$config" in value:
-        return cast(type[BaseModel], _import(value["$config"])).model_validate(value["values"])
+        return _config(value["$config"], value["values"])
     if "$schedule" in value:
         return {"constant": ConstantSchedule, "linear": LinearSchedule}[value["$schedule"]](*value["values"])
     if "$name" in value:
@@ -69,33 +77,60 @@ def decode(value: Any, custom: Mapping[str, Any], key: str) -> Any:
         for alias in (key, name, name.rpartition(":")[2]):
             if alias in custom:
                 return custom[alias]
-        return _import(name) if name.split(".")[0].split(":")[0] in ALLOWED else Missing(name)
+        found = _find(name)
+        return found if isinstance(found, type) and issubclass(found, _KINDS) else Missing(name)
     if "$missing" in value:
         return custom[key] if key in custom else Missing(value["$missing"])
     raise CheckpointError(f"{key}: this file holds {value!r}, which this version of Leeward does not know")
 
 
+def find_missing(value: Any, path: str) -> Iterator[tuple[str, Missing]]:
+    """Everything inside a decoded value that the file could only name, with the key it stands under."""
+    if isinstance(value, Missing):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from find_missing(each, str(key))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from find_missing(each, path)
+
+
 def _name(value: Any) -> str | None:
-    """`module:qualname`, if importing that gives this very object."""
+    """`module:qualname`, if that leads to this very object in a module that is loaded; saving imports nothing."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or "<" in qualname:
         return None
-    found: Any = importlib.import_module(module)
+    found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
     return f"{module}:{qualname}" if found is value else None
 
 
-def _import(name: str) -> Any:
+def _find(name: str) -> Any:
+    """What a file names, or None if it may not name that.
+
+    Only a thing that is *defined* under this name counts: without that, a name could lead through a module of the list
+    to whatever that module itself has imported.
+    """
     module, _, qualname = name.partition(":")
-    if module.split(".")[0] not in ALLOWED:
-        raise CheckpointError(f"{name} is not on the list of importable classes {ALLOWED}; pass it by custom_objects=")
-    found: Any = importlib.import_module(module)
+    if module.split(".")[0] not in ALLOWED or "__main__" in module:
+        return None
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return None
+    found: Any = sys.modules[module]
     for part in qualname.split("."):
-        found = getattr(found, part)
-    if not isinstance(found, type):
-        raise CheckpointError(f"{name} is not a class; a checkpoint may only name classes. Pass it by custom_objects=")
-    return found
+        found = getattr(found, part, None)
+    return found if _name(found) == name else None
+
+
+def _config(name: str, values: Any) -> Frozen:
+    found = _find(name)
+    if not (isinstance(found, type) and issubclass(found, Frozen)):
+        raise CheckpointError(f"{name} is not a config of this version of Leeward")
+    return found.read(values, where=name)
 
 
 def encode_space(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -108,8 +143,8 @@ def encode_space(space: spaces.Space[Any]) -> dict[str, Any]:
             "kind": "Box",
             "dtype": str(space.dtype),
             "shape": list(space.shape),
-            "low": [float(x) for x in bounds[0]],
-            "high": [float(x) for x in bounds[1]],
+            "low": bounds[0].tolist(),
+            "high": bounds[1].tolist(),
         }
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -128,11 +163,10 @@ def decode_space(data: dict[str, Any]) -> spaces.Space[Any]:
     kind = data["kind"]
     if kind == "Box":
         dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-        low, high = (
-            np.broadcast_to(np.array(data[k]), shape) if len(data[k]) == 1 else np.array(data[k]).reshape(shape)
-            for k in ("low", "high")
-        )
-        return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+        low, high = (np.array(data[k], dtype=dtype) for k in ("low", "high"))
+        if len(low) == 1:
+            return spaces.Box(np.full(shape, low[0], dtype), np.full(shape, high[0], dtype), dtype=dtype.type)
+        return spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
     if kind == "Discrete":
         return spaces.Discrete(data["n"], start=data["start"])
     if kind == "MultiDiscrete":
