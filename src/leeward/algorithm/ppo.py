@@ -121,10 +121,10 @@ class DistributionalPPO(BaseAlgorithm):
         micro_batch_size: int | None = None,
         action_distribution: str = "auto",
         max_consecutive_skips: int = 10,
-        value_clip: Mapping[str, Any] | None = None,
-        entropy: Mapping[str, Any] | None = None,
-        kl_penalty: Mapping[str, Any] | None = None,
-        awr: Mapping[str, Any] | None = None,
+        value_clip: Mapping[str, Any] | ValueClip | None = None,
+        entropy: Mapping[str, Any] | Entropy | None = None,
+        kl_penalty: Mapping[str, Any] | KLPenalty | None = None,
+        awr: Mapping[str, Any] | AWR | None = None,
     ) -> None:
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
             raise ArgumentError(

@@ -1,0 +1,126 @@
+"""`leeward`: the commands, thin. Exit codes: 0 good, 1 an error in one clean line, 2 usage, 130 after Ctrl-C."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from leeward.errors import LeewardError, MissingExtra
+
+__all__ = ["main"]
+
+_EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
+    "ray": "ray",
+    "ccxt": "exchange",
+    "pyarrow": "parquet",
+}
+
+app = typer.Typer(
+    help="Trading agents that know their own tail risk.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Check and fetch bars.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; may be given often.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+
+@app.command()
+def train(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="YAML; the defaults without one.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; runs/<config>-<time> without it.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Env steps (ppo.total_steps).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
+    data: Annotated[str | None, typer.Option(help="Bars: a file, a directory or sample:NAME (data.source).")] = None,
+    settings: Settings = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run as if never stopped.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
+) -> None:
+    """Train an agent, choose its checkpoint on validation, backtest it there, and write the report."""
+    from leeward.cli.train import train_command
+
+    shortcuts = {"ppo.total_steps": steps, "seed": seed, "data.source": data}
+    overrides = [f"{key}={value}" for key, value in shortcuts.items() if value is not None] + (settings or [])
+    if resume is not None and (config is not None or run_dir is not None or overrides):
+        raise typer.BadParameter(
+            "--resume continues a run with its own config; it goes with no other option but output"
+        )
+    train_command(config, run_dir, overrides, resume, quiet=quiet, json_lines=json_lines)
+
+
+@app.command()
+def backtest(
+    run: Run,
+    split: Annotated[str, typer.Option(help="train, validation or test; test opens the seal.")] = "validation",
+    data: Annotated[
+        str | None, typer.Option(help="Other bars; scaled as in training (--split whole: all of them).")
+    ] = None,
+) -> None:
+    """Run the trained agent over a split, beside its baselines, and write metrics, series and trades."""
+    from leeward.cli.backtest import backtest_command
+
+    backtest_command(run, split, data)
+
+
+@app.command()
+def report(
+    run: Run,
+    control: Annotated[Path | None, typer.Option(help="The run on the control market, shown beside it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write; RUN/report.html without it.")] = None,
+) -> None:
+    """Write one self-contained HTML file, and print the verdicts."""
+    from leeward.cli.backtest import report_command
+
+    report_command(run, control, out)
+
+
+@data_app.command("check")
+def data_check(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="A file, a directory or sample:NAME.")],
+    settings: Settings = None,
+) -> None:
+    """Say what is wrong with these bars, one line per problem."""
+    from leeward.cli.data import check_command
+
+    check_command(source, settings or [])
+
+
+@data_app.command("fetch")
+def data_fetch(
+    exchange: Annotated[str, typer.Argument(help="A ccxt exchange, for example binance.")],
+    symbol: Annotated[str, typer.Argument(help="For example BTC/USDT.")],
+    timeframe: Annotated[str, typer.Argument(help="For example 4h.")],
+    since: Annotated[str, typer.Option(help="First day, YYYY-MM-DD (UTC).")],
+    out: Annotated[Path | None, typer.Option(help="CSV to write or continue.")] = None,
+) -> None:
+    """Download bars from an exchange into a CSV; run again to continue it."""
+    from leeward.cli.data import fetch_command
+
+    fetch_command(exchange, symbol, timeframe, since, out)
+
+
+def main() -> None:
+    """Run the command line; errors of ours are one line on stderr and exit code 1."""
+    try:
+        app()
+    except LeewardError as error:
+        _fail(error)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in _EXTRAS:
+            raise
+        _fail(MissingExtra(package, _EXTRAS[package], "this command"))
+
+
+def _fail(error: LeewardError) -> NoReturn:
+    for line in str(error).splitlines():
+        sys.stderr.write(f"error: {line}\n")
+    raise SystemExit(1)

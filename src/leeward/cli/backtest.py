@@ -1,0 +1,77 @@
+"""`leeward backtest` and `leeward report`."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from leeward.backtest import Metrics, judge, read_backtest
+from leeward.market import Market, prepare
+from leeward.report import write_report
+from leeward.training.run_dir import RunDir
+from leeward.training.testing import backtest_run, earlier_openings, record_opening
+
+__all__ = ["backtest_command", "backtest_into", "print_verdicts", "report_command"]
+
+_COLUMNS = (("CAGR", "cagr", "{:+.1%}"), ("volatility", "volatility", "{:.1%}"), ("Sharpe", "sharpe", "{:+.2f}"),
+            ("max drawdown", "max_drawdown", "{:.1%}"), ("CVaR of a bar", "cvar", "{:.2%}"))  # fmt: skip
+
+
+def backtest_command(path: Path, split: str, data: str | None) -> None:
+    """Backtest, write the files, print the table; the test split is opened on the record."""
+    console, run = Console(), RunDir.open(path)
+    config = run.config()
+    with run.locked():
+        market = prepare(config.data) if data is None else prepare(config.data, bars=data, scaler=run.scaler())
+        if split == "test" and data is None:
+            before = earlier_openings(run, market)
+            record_opening(run, market, split)
+            words = (
+                "for the first time"
+                if before == 0
+                else f"after {before} earlier opening{'s' if before > 1 else ''} of the same bars"
+            )
+            console.print(
+                f"The test split is opened {words} by runs in {run.path.resolve().parent.name}/.", highlight=False
+            )
+        metrics = backtest_into(run, split, market=market)
+    _print_table(console, metrics)
+    print_verdicts(console, {split: metrics})
+
+
+def backtest_into(run: RunDir, split: str, *, market: Market) -> Metrics:
+    """Backtest the best checkpoint over a split and write it into the run."""
+    result = backtest_run(run, split, market=market)
+    result.write(run.path / "backtest" / split)
+    return result.metrics
+
+
+def report_command(path: Path, control: Path | None, out: Path | None) -> None:
+    """Write the report and say what it says."""
+    console = Console()
+    written = write_report(path, control_run=control, path=out)
+    splits = _stored(path)
+    print_verdicts(console, splits, None if control is None else _stored(control))
+    console.print(f"Report: {written}", highlight=False, soft_wrap=True)
+
+
+def print_verdicts(console: Console, splits: dict[str, Metrics], controls: dict[str, Metrics] | None = None) -> None:
+    """One line per question, chosen by rule."""
+    for verdict in judge(splits, controls):
+        console.print(verdict.line, highlight=False, soft_wrap=True)
+
+
+def _stored(path: Path) -> dict[str, Metrics]:
+    folders = sorted(file.parent for file in path.glob("backtest/*/metrics.json"))
+    return {folder.name: read_backtest(folder).metrics for folder in folders}
+
+
+def _print_table(console: Console, metrics: Metrics) -> None:
+    table = Table(title=f"{metrics.split} split", title_justify="left")
+    table.add_column("strategy")
+    for title, _, _ in _COLUMNS:
+        table.add_column(title, justify="right")
+    for name, strategy in metrics.strategies.items():
+        values = [form.format(strategy.performance[key]) for _, key, form in _COLUMNS]
+        table.add_row(name.replace("_", " "), *values)
+    console.print(table)
