@@ -36,7 +36,7 @@ class ReturnScale:
         self.variance = (1.0 - weight) * (self.variance + weight * shift * shift) + weight * variance
         self.mean += weight * shift
         std = math.sqrt(self.variance)
-        if std > 1e-6 * max(1.0, abs(self.mean)):
+        if std > max(1e-6 * abs(self.mean), 1e-12):  # less is the rounding of float32, in whatever unit
             self.std = std
 
     def encode(self, values: Tensor) -> Tensor:
