@@ -84,6 +84,8 @@ class Masked(World):
 class Restorable(VecEnv):
     """Noisy walks, all envs as one array; `state` and `restore` give and take everything there is."""
 
+    render_mode = None
+
     def __init__(self, n_envs: int = 3, actions: str = "discrete", seed: int = 5) -> None:
         super().__init__(n_envs, OBSERVATIONS["vector"], ACTIONS[actions])
         self.rng = np.random.default_rng(seed)
