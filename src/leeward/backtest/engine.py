@@ -38,11 +38,17 @@ def run_policy(
     alpha: float,
     name: str = "agent",
     fingerprints: Mapping[str, str] | None = None,
+    with_outlook: bool = True,
 ) -> BacktestResult:
-    """Run a policy over a split: its memory warms up, flat, on the embargo bars; then every close is a decision."""
+    """Run a policy over a split: its memory warms up, flat, on the embargo bars; then every close is a decision.
+
+    `with_outlook=False` does not ask for predicted distributions, which cost a second forward pass per bar.
+    """
     simulation = Simulation(market, config, n_envs=1, split=split)
     window = market.split(split)
-    decider = _Decider(policy, make_actions(config, simulation.n_assets).targets, window.start - window.warmup)
+    decider = _Decider(
+        policy, make_actions(config, simulation.n_assets).targets, window.start - window.warmup, with_outlook
+    )
     run = replay(simulation, decider, split)
     found = {"data": market.fingerprint} | dict(fingerprints or {})
     outlook, step = _outlook(decider.outlooks, alpha), _outlook(decider.steps, alpha)
@@ -79,11 +85,14 @@ def run_many(
 class _Decider:
     """Observations in, targets out; keeps the policy's memory and what it predicted once the split has begun."""
 
-    def __init__(self, policy: Policy, to_targets: Callable[[Any], Floats], warm_up_bars: int) -> None:
+    def __init__(
+        self, policy: Policy, to_targets: Callable[[Any], Floats], warm_up_bars: int, with_outlook: bool
+    ) -> None:
         self._policy, self._to_targets, self._left = policy, to_targets, warm_up_bars
         self._state: Any = None
         self._start = np.ones(1, dtype=np.bool_)
-        self._predict_distribution = getattr(policy, "predict_distribution", None)  # an offer, not a duty
+        offered = getattr(policy, "predict_distribution", None)  # an offer, not a duty
+        self._predict_distribution = offered if with_outlook else None
         self.outlooks: list[Any] = []
         self.steps: list[Any] = []
 

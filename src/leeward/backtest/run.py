@@ -61,7 +61,11 @@ def run_backtest(
     }
     tail = limit
     if tail is None and "train" in market.splits:
-        on_train = agent if split == "train" else run_policy(policy, market, config, split="train", alpha=alpha)
+        on_train = (
+            agent
+            if split == "train"
+            else run_policy(policy, market, config, split="train", alpha=alpha, with_outlook=False)
+        )
         tail = on_train.performance(alpha).cvar
     if tail is not None and tail < 0.0 and "train" in market.splits:  # an agent that never trades has no tail to match
         k = baselines.fit_volatility_target(tail, market, config, alpha=alpha)

@@ -357,7 +357,8 @@ class DistributionalPolicy(BasePolicy):
     def _prepare(
         self, observation: Any, state: tuple[np.ndarray, ...] | None, episode_start: np.ndarray | None
     ) -> tuple[Observation, bool, Memory]:
-        self.set_training_mode(False)
+        if self.training:  # walking all modules costs as much as the forward pass
+            self.set_training_mode(False)
         if isinstance(observation, tuple):
             raise ArgumentError(
                 "predict got a tuple: gymnasium's reset() returns (observation, info); pass the observation"

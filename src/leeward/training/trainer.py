@@ -104,13 +104,6 @@ def train(run: RunDir, show: Callable[[Progress], None], *, resume: bool) -> Mar
     return market
 
 
-class _PredictOnly:
-    """Scores do not need the outlook, and it costs a second forward pass."""
-
-    def __init__(self, model: DistributionalPPO) -> None:
-        self.predict = model.predict
-
-
 class _Session(BaseCallback):
     """What happens between updates: scores and checkpoints. It acts when a rollout starts, where a save is exact."""
 
@@ -164,11 +157,12 @@ class _Session(BaseCallback):
     def _validate(self) -> None:
         """Score the deterministic policy on the validation split, and keep it if it is the best so far."""
         result = run_policy(
-            _PredictOnly(self._agent),
+            self._agent,
             self.market,
             self.config.env,
             split="validation",
             alpha=self.config.backtest.alpha,
+            with_outlook=False,
         )
         performance = result.performance(self.config.backtest.alpha)
         growth = float(np.log(result.equity[-1] / result.equity[0])) / performance.years
