@@ -24,8 +24,8 @@ class Metric:
 
 _SECTIONS: dict[str, list[Metric]] = {
     "Kept from Stable-Baselines3": [
-        Metric("rollout/ep_rew_mean", "reward", "mean return of the last episodes"),
-        Metric("rollout/ep_len_mean", "steps", "mean length of the last episodes"),
+        Metric("rollout/ep_rew_mean", "reward", "mean return of the last episodes", needs="Monitor"),
+        Metric("rollout/ep_len_mean", "steps", "mean length of the last episodes", needs="Monitor"),
         Metric("rollout/success_rate", "fraction", "share of successful episodes", needs='info["is_success"]'),
         Metric("time/fps", "steps/s", "env steps per second since `learn` was called"),
         Metric("time/iterations", "count", "rollouts since `learn` was called"),
@@ -221,7 +221,12 @@ _SECTIONS: dict[str, list[Metric]] = {
         Metric("train/critic_gap", "reward", "mean |V1 − V2|", needs="twin_critics"),
         Metric("train/critic1_grad_norm", "–", "gradient norm of critic 1 (MLP and head), before scaling and clipping"),
         Metric("train/critic2_grad_norm", "–", "gradient norm of critic 2", needs="twin_critics"),
-        Metric("train/critic_trunk_grad_norm", "–", "gradient norm of what the critics share"),
+        Metric(
+            "train/critic_trunk_grad_norm",
+            "–",
+            "gradient norm of what the critics alone share",
+            needs="critic memory, or an extractor of its own",
+        ),
         Metric(
             "train/critics_grad_ratio", "–", "critic 1 over critic 2", "warn: outside [0.01, 100]", needs="twin_critics"
         ),
