@@ -75,7 +75,7 @@ def save(
                      "stable_baselines3": stable_baselines3.__version__, "python": sys.version.split()[0]},
         "exact": not model._mid_rollout,
         "policy": encode(model.policy_class),
-        "arguments": {name: encode(getattr(model, name)) for name in ARGUMENTS if name not in left_out},
+        "arguments": {name: _encode_argument(model, name) for name in ARGUMENTS if name not in left_out},
         "stats_window_size": model._stats_window_size,
         "observation_space": encode_space(model.observation_space),
         "action_space": encode_space(model.action_space),
@@ -94,6 +94,12 @@ def save(
     if isinstance(model._vec_normalize_env, VecNormalize):
         manifest["vecnormalize"] = _pack_vecnormalize(model._vec_normalize_env, tensors)
     _write(path, manifest, tensors)
+
+
+def _encode_argument(model: "DistributionalPPO", name: str) -> Any:
+    # What a file could only name stays named: the number that stands in for it must not be taken for it.
+    lost = model.missing_arguments.get(name)
+    return encode(getattr(model, name)) if lost is None else {"$missing": lost}
 
 
 def load(
