@@ -114,12 +114,16 @@ def test_what_padding_holds_cannot_matter(critic: str) -> None:
     assert torch.equal(found.per_critic, other.per_critic)
 
 
-@pytest.mark.parametrize("critic", ["quantile", "scalar"])
-@pytest.mark.parametrize("mode", QUANTILE_MODES)
+@pytest.mark.parametrize(
+    ("critic", "mode"),
+    [*((critic, mode) for critic in ("quantile", "scalar") for mode in QUANTILE_MODES), ("categorical", "mean_only")],
+)
 def test_without_learning_nothing_is_clipped_however_the_scale_moves(critic: str, mode: str) -> None:
     """Old and new predictions are compared in one unit, also right after the first rollout brought the first one."""
     clip = {"mode": mode, "radius": 1e-4}
-    model = apart(build(critic=critic, learning_rate=0.0, value_clip=clip, batch_size=None))
+    model = build(critic=critic, learning_rate=0.0, value_clip=clip, batch_size=None)
+    if critic != "categorical":
+        apart(model)
     scales = []
     for _ in range(3):
         model.learn(69, reset_num_timesteps=False)

@@ -40,9 +40,11 @@ class Moody(Staggered):
     """Rewards that can be made to lie far from 0, and those of the first env to be constant."""
 
     far = False
+    factor = 1.0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
+        reward *= self.factor
         if self.far:
             reward = 1000.0 if self.index == 0 else reward + 1000.0
         info["is_success"] = reward > 0.3
@@ -122,9 +124,16 @@ def categorical_without_memory() -> dict[str, list[float]]:
     return run(model, lambda _: None)
 
 
-def unshared_critic() -> dict[str, list[float]]:
+def unshared_categorical_critic() -> dict[str, list[float]]:
+    env = DummyVecEnv([lambda: Moody(0, observation="image"), lambda: Moody(1, observation="image")])
     kwargs = {"share_features_extractor": False, "enable_critic_lstm": False}
-    return run(build(policy_kwargs=kwargs, observation="image", n_steps=9, critic="scalar"), lambda _: None)
+    model = build(policy_kwargs=kwargs, observation="image", env=env, n_steps=14, critic="categorical")
+
+    def grow(model: DistributionalPPO) -> None:
+        for one in env.envs:
+            one.unwrapped.factor *= 2.0  # type: ignore[attr-defined]
+
+    return run(model, grow)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +141,7 @@ def emitted() -> dict[str, dict[str, list[float]]]:
     return {
         "everything": everything_on(),
         "categorical": categorical_without_memory(),
-        "unshared": unshared_critic(),
+        "unshared": unshared_categorical_critic(),
     }
 
 

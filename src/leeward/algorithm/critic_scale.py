@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
-from leeward.algorithm.support import fitting_support, needs_move, refit_head
+from leeward.algorithm.support import fitting_support, marginal_logits, needs_move, refit_head
 from leeward.maths import categorical, diagnostics
 from leeward.maths.nested import map_observation
 from leeward.networks.policy import DistributionalPolicy
@@ -50,6 +50,8 @@ class CriticScale:
             "warn/ret_std_triggering_scaling": self.returns.std if extreme > 100.0 else 0.0,
         }
         if isinstance(critic, CategoricalCritic):
+            if not known:
+                self._first_support(critic, targets, buffer)
             self.rollout_support = critic.support.clone()
             metrics["train/support_outside_fraction"] = float(categorical.outside_fraction(targets, critic.support))
             if needs_move(targets, critic.support):
@@ -64,6 +66,16 @@ class CriticScale:
         if isinstance(critic, QuantileCritic):
             metrics["train/quantile_crossing_rate"] = float(diagnostics.crossing_rate(buffer.raw_values))
         return metrics
+
+    def _first_support(self, critic: CategoricalCritic, targets: Tensor, buffer: RolloutBuffer) -> None:
+        """Before the first rollout nothing is known of the return: the heads start from its marginal distribution."""
+        critic.support.copy_(fitting_support(targets, critic.outputs))
+        start = marginal_logits(targets, critic.support)
+        for c, head in enumerate(self.policy.value_heads):
+            assert isinstance(head, nn.Linear)
+            # What the rollout predicted is said anew in these terms, so that a value clip compares like with like.
+            buffer.raw_values[..., c, :] += start - head.bias
+            head.bias.copy_(start)
 
     def _move_support(self, critic: CategoricalCritic, targets: Tensor, buffer: RolloutBuffer) -> None:
         """Refit every head to its own re-projected predictions on about 4,096 steps of the rollout."""

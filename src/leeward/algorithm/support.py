@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from leeward.maths import categorical
 
-__all__ = ["OUTSIDE", "USED", "fitting_support", "needs_move", "refit_head"]
+__all__ = ["OUTSIDE", "USED", "fitting_support", "marginal_logits", "needs_move", "refit_head"]
 
 OUTSIDE = 0.01
 USED = 0.25
+# Share of mass that is spread evenly over all atoms: one of probability 0 would need a logit of −∞, and never come back.
+FLOOR = 1e-3
 
 
 def needs_move(targets: Tensor, support: Tensor) -> bool:
@@ -37,10 +39,21 @@ def _range(targets: Tensor) -> tuple[float, float]:
     return float(ordered[edge]), float(ordered[-1 - edge])
 
 
+def marginal_logits(targets: Tensor, support: Tensor) -> Tensor:  # -> (K,)
+    """The distribution of all targets together: where a head starts that has predicted nothing yet."""
+    values = targets.flatten()
+    probs = categorical.project(values, torch.full_like(values, 1.0 / len(values)), support)
+    return _with_floor(probs).log()
+
+
+def _with_floor(probs: Tensor) -> Tensor:  # (..., K) -> (..., K)
+    return (1.0 - FLOOR) * probs + FLOOR / probs.shape[-1]
+
+
 def refit_head(head: nn.Linear, latent: Tensor, old: Tensor, new: Tensor) -> None:
     """Fit a head on the new support to its own old predictions, re-projected; `latent` is (n, H)."""
     with torch.no_grad():
-        wanted = categorical.project(old, head(latent).softmax(-1), new)  # (n, K)
+        wanted = _with_floor(categorical.project(old, head(latent).softmax(-1), new))  # (n, K)
     optimiser = torch.optim.LBFGS(head.parameters(), max_iter=50, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
