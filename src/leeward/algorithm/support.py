@@ -13,7 +13,7 @@ __all__ = ["OUTSIDE", "USED", "fitting_support", "marginal_logits", "needs_move"
 
 OUTSIDE = 0.01
 USED = 0.25
-# Share of mass that is spread evenly over all atoms: one of probability 0 would need a logit of −∞, and never come back.
+# Share of mass that is spread evenly over all atoms: one of probability 0 would need a logit of −∞ and never come back.
 FLOOR = 1e-3
 
 
