@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from leeward.errors import ArgumentError, EnvironmentFault
@@ -30,6 +30,7 @@ class Collector:
 
     def __init__(self, policy: RolloutPolicy, env: VecEnv) -> None:
         self.policy, self.env = policy, env
+        self.normaliser = unwrap_vec_normalize(env)
         self.observation: RawObservation = {}
         self.starts = np.ones(env.num_envs, dtype=bool)
         self.memory: Memory = policy.initial_memory(env.num_envs)
@@ -37,7 +38,7 @@ class Collector:
 
     def reset(self, observation: RawObservation) -> None:
         """Begin anew from a freshly reset env."""
-        _check_observation(observation, "reset")
+        self._check(observation, None, "reset")
         self.observation = observation
         self.starts = np.ones(self.env.num_envs, dtype=bool)
         self.memory = self.policy.initial_memory(self.env.num_envs)
@@ -63,7 +64,7 @@ class Collector:
             env_action = step.env_action.cpu().numpy()
             stepped, rewards, dones, infos = self.env.step(env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
-            self._check(new_observation, rewards, t)
+            self._check(new_observation, rewards, f"step {t} of the rollout")
             truncated = _truncated(dones, infos)
 
             buffer.starts[t] = starts
@@ -142,13 +143,24 @@ class Collector:
         except ArgumentError as error:
             raise EnvironmentFault(f"step {t} of the rollout: {error}") from None
 
-    def _check(self, observation: RawObservation, rewards: np.ndarray, t: int) -> None:
-        if not np.isfinite(rewards).all():
-            env = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            raise EnvironmentFault(
-                f"env {env}, step {t} of the rollout: reward {rewards[env]}; a reward must be a finite number"
-            )
-        _check_observation(observation, f"step {t} of the rollout")
+    def _check(self, observation: RawObservation, rewards: np.ndarray | None, where: str) -> None:
+        """Name the env and the step at which something is not finite."""
+        parts = list(observation.values()) if isinstance(observation, dict) else [observation]
+        if all(part.dtype.kind != "f" or np.isfinite(part).all() for part in parts) and (
+            rewards is None or np.isfinite(rewards).all()
+        ):
+            return
+        if self.normaliser is not None:  # one bad number spoils its statistics and so every env: look behind it
+            _check_observation(self.normaliser.get_original_obs(), where)
+            _check_rewards(None if rewards is None else self.normaliser.get_original_reward(), where)
+        _check_rewards(rewards, where)
+        _check_observation(observation, where)
+
+
+def _check_rewards(rewards: np.ndarray | None, where: str) -> None:
+    if rewards is not None and not np.isfinite(rewards).all():
+        env = int(np.flatnonzero(~np.isfinite(rewards))[0])
+        raise EnvironmentFault(f"env {env}, {where}: reward {rewards[env]}; a reward must be a finite number")
 
 
 def _check_observation(
