@@ -15,7 +15,7 @@ def trained(env: Chain, rollouts: int, **kwargs: Any) -> DistributionalPPO:
     arguments: dict[str, Any] = {
         "n_steps": env.length,
         "batch_size": None,
-        "n_epochs": 10,
+        "n_epochs": 8,
         "gamma": 1.0,
         "gae_lambda": 0.0,
         "levels": "uniform",
@@ -38,7 +38,7 @@ def skewed(rng: np.random.Generator, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("critic", ["quantile", "categorical"])
 def test_the_quantiles_of_a_single_reward_are_learned(critic: str) -> None:
-    model = trained(Chain(512, 1, skewed), 40, critic=critic)
+    model = trained(Chain(400, 1, skewed), 30, critic=critic)
     outlook = model.predict_distribution(np.ones((1, 1), np.float32))
     levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
     found = np.array([outlook.var(float(level))[0] for level in levels])
@@ -59,7 +59,7 @@ def spread_at_the_start(model: DistributionalPPO) -> float:
 
 def test_targets_with_a_distribution_learn_the_spread_of_the_return_and_scalar_ones_do_not() -> None:
     # Four rewards N(1, 1): the return at the start is N(4, 4), σ = 2. A bootstrap with the mean leaves σ = 1.
-    models = {kind: trained(Chain(256, 4, normal), 60, value_targets=kind) for kind in ("distributional", "scalar")}
+    models = {kind: trained(Chain(200, 4, normal), 40, value_targets=kind) for kind in ("distributional", "scalar")}
     for model in models.values():
         outlook = model.predict_distribution(np.eye(4, dtype=np.float32)[:1])
         assert outlook.mean[0] == pytest.approx(4.0, abs=0.4)
