@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Mutant", "TABLES", "table"]
 
-TABLES = ("maths",)
+TABLES = ("maths", "engine")
 
 
 @dataclass(frozen=True)
