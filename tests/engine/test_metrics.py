@@ -155,7 +155,7 @@ def test_nothing_is_emitted_that_is_not_registered(emitted: dict[str, dict[str, 
     assert [name for name in sorted(names) if not any(p.match(name) for p in patterns)] == []
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", [name for name in REGISTRY if not name.startswith("trade/")])
 def test_a_registered_metric_is_emitted_finite_and_takes_more_than_one_value(
     name: str, emitted: dict[str, dict[str, list[float]]]
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from leeward.errors import LeewardError, MissingExtra
 
-__all__ = ["main"]
+__all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -63,11 +63,12 @@ def backtest(
     data: Annotated[
         str | None, typer.Option(help="Other bars; scaled as in training (--split whole: all of them).")
     ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Write the files, print nothing.")] = False,
 ) -> None:
     """Run the trained agent over a split, beside its baselines, and write metrics, series and trades."""
     from leeward.cli.backtest import backtest_command
 
-    backtest_command(run, split, data)
+    backtest_command(run, split, data, quiet=quiet)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`leeward backtest` and `leeward report`."""
 
+import math
 from pathlib import Path
 
 from rich.console import Console
@@ -17,9 +18,9 @@ _COLUMNS = (("CAGR", "cagr", "{:+.1%}"), ("volatility", "volatility", "{:.1%}"),
             ("max drawdown", "max_drawdown", "{:.1%}"), ("CVaR of a bar", "cvar", "{:.2%}"))  # fmt: skip
 
 
-def backtest_command(path: Path, split: str, data: str | None) -> None:
+def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -> None:
     """Backtest, write the files, print the table; the test split is opened on the record."""
-    console, run = Console(), RunDir.open(path)
+    console, run = Console(quiet=quiet), RunDir.open(path)
     config = run.config()
     with run.locked():
         market = prepare(config.data) if data is None else prepare(config.data, bars=data, scaler=run.scaler())
@@ -72,6 +73,7 @@ def _print_table(console: Console, metrics: Metrics) -> None:
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right")
     for name, strategy in metrics.strategies.items():
-        values = [form.format(strategy.performance[key]) for _, key, form in _COLUMNS]
+        found = [(strategy.performance[key], form) for _, key, form in _COLUMNS]
+        values = [form.format(value) if math.isfinite(value) else "–" for value, form in found]
         table.add_row(name.replace("_", " "), *values)
     console.print(table)

@@ -324,6 +324,44 @@ _SECTIONS: dict[str, list[Metric]] = {
             needs="memory",
         ),
     ],
+    "Trading": [
+        Metric(
+            "trade/costs_fraction",
+            "fraction",
+            "mean over steps of all costs and interest paid, over equity",
+            "warn, in a backtest: above 50 % of the gross profit",
+            "the agent trades more than its edge pays for",
+            "a rebalance band, fewer positions, or a longer bar",
+            needs="a trading env",
+        ),
+        Metric(
+            "trade/costs_dropped",
+            "count",
+            "costs that were not finite and were left out of the mean",
+            "warn: above 0",
+            "bars with prices or volumes that are not finite",
+            "leeward data check",
+            needs="a trading env",
+        ),
+        Metric("trade/turnover", "fraction", "mean over steps of Σ|Δnotional| / equity", needs="a trading env"),
+        Metric(
+            "trade/exposure",
+            "fraction",
+            "mean over steps of Σ|weight|",
+            "info: constant",
+            "a disguised buy-and-hold",
+            "compare it with the baselines of the backtest",
+            needs="a trading env",
+        ),
+        Metric("trade/n_trades", "count", "orders of the rollout", needs="a trading env"),
+        Metric(
+            "trade/sharpe",
+            "–",
+            "annualised Sharpe ratio of the rollout's steps, while exploring",
+            needs="a trading env",
+        ),
+        Metric("trade/max_drawdown", "fraction", "deepest fall of an env within the rollout", needs="a trading env"),
+    ],
 }
 
 REGISTRY: dict[str, Metric] = {metric.name: metric for section in _SECTIONS.values() for metric in section}
