@@ -21,7 +21,7 @@ class Coefficients:
     """What weighs and shapes the terms in this update."""
 
     clip_range: float
-    vf_coef: float
+    value_weight: float  # of the value loss, which is in units of the return scale
     ent_coef: float
     kappa: float
     value_clip: ValueClip
@@ -158,7 +158,7 @@ def minibatch_losses(
         active = total(moved).mean()
     per_critic = total(chosen)  # (C,)
     entropy = total(evaluation.entropy)
-    loss = policy_term + weights.vf_coef * per_critic.mean() - weights.ent_coef * entropy
+    loss = policy_term + weights.value_weight * per_critic.mean() - weights.ent_coef * entropy
     return Losses(
         total=loss,
         policy=policy_term,

@@ -388,7 +388,7 @@ class DistributionalPPO(BaseAlgorithm):
         clip = self._current_value_clip()
         weights = Coefficients(
             clip_range=self.clip_schedule(self._current_progress_remaining),
-            vf_coef=self.vf_coef,
+            value_weight=self._value_weight(),
             ent_coef=self.entropy_schedule.effective(progress),
             kappa=self.kappa,
             value_clip=clip,
@@ -447,6 +447,14 @@ class DistributionalPPO(BaseAlgorithm):
         self.last_metrics = metrics
         for name, value in metrics.items():
             self.logger.record(name, value, exclude=None if name in _SHOWN else "stdout")
+
+    def _value_weight(self) -> float:
+        """`vf_coef` as SB3 means it, so that settings tuned there carry over.
+
+        The loss in units of the return scale is brought to the units of a squared error of the reward, σ² times as
+        large; the value gradient then has the share in the global clip it has in PPO. Small rewards do not shrink it.
+        """
+        return self.vf_coef * self.policy.critic.squared_error_units * max(1.0, self.critic_scale.returns.variance)
 
     def _current_value_clip(self) -> ValueClip:
         if self.value_clip is not None and self.value_clip_schedule is None:

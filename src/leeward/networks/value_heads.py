@@ -1,5 +1,6 @@
 """Value heads, and the one type in which a return distribution leaves the network."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +69,8 @@ class Critic(nn.Module):
     outputs: int
     weights: Tensor
     levels: Tensor | None
+    # What the critic's loss must be multiplied by to pull on the mean of a standard normal as the squared error does.
+    squared_error_units: float = 1.0
 
     def initial_bias(self) -> Tensor:  # (N,)
         """Where a fresh head starts: the marginal distribution of a standardised return, taken as normal."""
@@ -88,6 +91,8 @@ class QuantileCritic(Critic):
     """Quantiles at fixed levels; merged level by level."""
 
     levels: Tensor
+    # The mean pinball loss of N(0, 1) has curvature ∫φ² = 1/(2√π) in a shift of all quantiles; the squared error has 2.
+    squared_error_units = 4.0 * math.pi**0.5
 
     def __init__(self, n: int, levels: str, tail_alpha: float) -> None:
         super().__init__()
@@ -139,6 +144,8 @@ class CategoricalCritic(Critic):
         super().__init__()
         if n < 3:
             raise ArgumentError(f"a categorical critic needs at least 3 atoms, got {n}")
+        # The cross-entropy of N(0, 1) has curvature 1 in a shift, and ours is divided by ln K.
+        self.squared_error_units = 2.0 * math.log(n)
         self.outputs = n
         self.levels = None
         self.register_buffer("support", torch.linspace(-1.0, 1.0, n))
