@@ -74,10 +74,13 @@ def test_what_is_not_finite_is_named_by_env_and_step(observations, where, at, me
 
 
 def test_a_final_observation_that_is_not_finite_is_named():
-    # Episode 0 ends at step 7; episode 1 is cut after 5 more, at step 11 of the rollout counted from 0.
+    # Its episode 0 ends at step 7; episode 1 is cut after 5 more, at step 11 of the rollout counted from 0. The others
+    # begin with the cut one, so that at step 11 the only row with a final observation is that of env 2.
+    first, second = World(), World()
+    first.episodes = second.episodes = 1
     message = r"env 2, step 11 of the rollout, final observation: observation holds inf at flat index 2"
     with pytest.raises(EnvironmentFault, match=message):
-        build("MlpLstmPolicy", fleet(World(), World(), FaultyEnd())).learn(64)
+        build("MlpLstmPolicy", fleet(first, second, FaultyEnd())).learn(64)
 
 
 def test_a_cut_without_a_final_observation_is_named():

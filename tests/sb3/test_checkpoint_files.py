@@ -23,7 +23,7 @@ from torch import nn
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import ARGUMENTS, read_checkpoint
-from leeward.algorithm.manifest import decode_space, encode_space
+from leeward.algorithm.manifest import Missing, decode, decode_space, encode_space
 from leeward.errors import ArgumentError, CheckpointError
 from leeward.networks.policy import MlpPolicy
 
@@ -370,6 +370,15 @@ def test_a_file_cannot_have_anything_called_that_it_names(name, saved, tmp_path)
         "learning_rate"
         in DistributionalPPO.load(rewrite(saved, set_argument("learning_rate", {"$name": name}))).missing_arguments
     )
+
+
+def test_a_name_counts_only_where_the_thing_is_defined():
+    def named(name: str) -> Any:
+        return decode({"$name": name}, {}, "activation_fn")
+
+    assert named("torch.nn.modules.activation:Tanh") is nn.Tanh
+    for detour in ("torch.nn:Tanh", "stable_baselines3.common.policies:nn.Tanh", "torch:nn.modules.activation.Tanh"):
+        assert isinstance(named(detour), Missing), detour
 
 
 def test_a_policy_class_that_is_a_network_but_no_policy_is_refused(saved):
