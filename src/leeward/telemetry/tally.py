@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = ["Tally"]
 
-_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"max": torch.amax, "min": torch.amin, "sum": torch.sum}
+# NumPy's, since they let NaN through.
+_REDUCTIONS: dict[str, Callable[[list[float]], np.floating]] = {"max": np.max, "min": np.min, "sum": np.sum}
 
 
 class Tally:
@@ -34,17 +36,14 @@ class Tally:
 
     def read(self) -> dict[str, float]:
         """Everything as floats: one stack, one transfer."""
-        reduced: dict[str, Tensor] = {}
-        for name, (values, weights) in self._means.items():
-            share = torch.tensor(weights, dtype=torch.float64)
-            reduced[name] = (_stack(values) * share).sum() / share.sum()
-        for name, (kind, values) in self._extremes.items():
-            reduced[name] = _REDUCTIONS[kind](_stack(values))
-        if not reduced:
-            return {}
-        return dict(zip(reduced, torch.stack(list(reduced.values())).tolist(), strict=True))
-
-
-def _stack(values: list[Tensor | float]) -> Tensor:
-    tensors = [value if isinstance(value, Tensor) else torch.tensor(value) for value in values]
-    return torch.stack([tensor.to(torch.float64).reshape(()) for tensor in tensors]).cpu()
+        series = {name: values for name, (values, _) in self._means.items()}
+        series |= {name: values for name, (_, values) in self._extremes.items()}
+        tensors = [value for values in series.values() for value in values if isinstance(value, Tensor)]
+        stacked = [tensor.to(torch.float64).reshape(()) for tensor in tensors]
+        host = iter(torch.stack(stacked).tolist() if stacked else [])
+        numbers = {
+            name: [next(host) if isinstance(value, Tensor) else value for value in values]
+            for name, values in series.items()
+        }
+        found = {name: float(np.average(numbers[name], weights=w)) for name, (_, w) in self._means.items()}
+        return found | {name: float(_REDUCTIONS[kind](numbers[name])) for name, (kind, _) in self._extremes.items()}
