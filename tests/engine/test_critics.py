@@ -26,7 +26,7 @@ def apart(model: DistributionalPPO, by: float = 1.0) -> DistributionalPPO:
     """Make the two critics disagree: the second predicts more, and more widely."""
     first, second = (head for head in model.policy.value_heads)
     with torch.no_grad():
-        second.bias.copy_(1.5 * first.bias + by)  # type: ignore[operator,union-attr,arg-type]
+        second.bias.copy_(1.5 * first.bias + by)
     return model
 
 
@@ -76,7 +76,7 @@ def test_each_quantile_critic_is_clipped_against_its_own_past(mode: Any) -> None
 def test_each_categorical_critic_is_clipped_against_its_own_past() -> None:
     model = build(critic="categorical", learning_rate=3e-3)
     with torch.no_grad():
-        model.policy.value_heads[1].bias[:4] += 1.0  # type: ignore[operator,union-attr,index]
+        model.policy.value_heads[1].bias[:4] += 1.0
     learn(model, 2)
     clip = ValueClip(mode="mean_only", radius=0.02)
     rows, evaluation, targets, weights = prepared(model, clip)
@@ -323,7 +323,7 @@ def test_a_moved_support_hardly_moves_predictions_and_says_by_how_much(burn_in: 
 def test_a_fresh_critic_predicts_the_marginal_distribution_of_the_first_rollout() -> None:
     model = build(learning_rate=0.0, n_steps=200)
     learn(model, 1)
-    predicted = model.predict_distribution(model._last_obs)  # type: ignore[arg-type]
+    predicted = model.predict_distribution(model._last_obs)
     # A standardised normal in the scale of the first rollout: its 5 % quantile is 1.645 σ below its mean.
     mean, std = float(model.policy.return_mean), float(model.policy.return_std)
     assert float(predicted.var(0.05).mean()) == pytest.approx(mean - 1.645 * std, abs=0.6 * std)

@@ -77,8 +77,8 @@ def test_the_schedule_acts_in_training_and_is_in_the_record() -> None:
     assert [m["train/ent_coef_effective"] for m in seen[1:]] == pytest.approx([0.06, 0.04, 0.02, 0.0])
     # The noise is annealed in ln(factor), from the next rollout on: ln 0.25 at the end.
     log_scale = model.policy.action_head.log_scale
-    assert float(log_scale) == pytest.approx(math.log(0.25))  # type: ignore[arg-type]
-    learned = float(model.policy.action_head.log_std.detach().exp().mean())  # type: ignore[union-attr,operator]
+    assert float(log_scale) == pytest.approx(math.log(0.25))
+    learned = float(model.policy.action_head.log_std.detach().exp().mean())
     assert seen[1]["train/std"] == pytest.approx(1.0, abs=1e-3)
     assert seen[4]["train/std"] == pytest.approx(learned * 0.25**0.75, rel=0.05)
 
@@ -86,7 +86,7 @@ def test_the_schedule_acts_in_training_and_is_in_the_record() -> None:
 def test_more_entropy_is_kept_when_it_is_paid_for() -> None:
     # Gradient of the entropy alone on log_std is 1 per dimension, so the bonus raises it against the same rollout.
     plain, paid = (learn(build(ent_coef=c, n_epochs=1, batch_size=None), 1) for c in (0.0, 5.0))
-    after = [model.policy.action_head.log_std.detach() for model in (plain, paid)]  # type: ignore[union-attr,operator]
+    after = [model.policy.action_head.log_std.detach() for model in (plain, paid)]
     assert float((after[1] - after[0]).min()) > 0.0
 
 

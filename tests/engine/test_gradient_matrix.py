@@ -35,7 +35,7 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     """Each term by itself, on all rows of a rollout that the policy has since moved away from."""
     buffer, policy = model.rollout_buffer, model.policy
     assert buffer is not None and model._targets is not None
-    clip = ValueClip(mode=critic_clip)  # type: ignore[arg-type]
+    clip = ValueClip(mode=critic_clip)
     weights = Coefficients(
         clip_range=0.2, value_weight=0.5, ent_coef=0.01, kappa=0.0, value_clip=clip, kl_penalty=1.0, awr=AWR()
     )

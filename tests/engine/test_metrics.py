@@ -71,11 +71,11 @@ def everything_on() -> dict[str, list[float]]:
 
     def move(far: bool) -> None:
         for one in plain.envs:
-            one.unwrapped.far = far  # type: ignore[attr-defined]
+            one.unwrapped.far = far
 
     move(True)
     model = build(
-        env=env,  # type: ignore[arg-type]
+        env=env,
         gamma=0.0,
         learning_rate=lambda remaining: 3e-3 * remaining + 1e-4,
         clip_range=lambda remaining: 0.1 + 0.1 * remaining,
@@ -131,7 +131,7 @@ def unshared_categorical_critic() -> dict[str, list[float]]:
 
     def grow(model: DistributionalPPO) -> None:
         for one in env.envs:
-            one.unwrapped.factor *= 2.0  # type: ignore[attr-defined]
+            one.unwrapped.factor *= 2.0
 
     return run(model, grow)
 

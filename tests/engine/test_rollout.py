@@ -44,7 +44,7 @@ def rows_of_one_env(model: DistributionalPPO, env: int, observation: str, action
     noise = rollout_noise(alone.policy, 3, 0, 23, 1, hold=hold, first_env=env)
     assert alone.env is not None
     alone.collector = Collector(alone.policy, alone.env)
-    alone.collector.reset(alone.env.reset())  # type: ignore[arg-type]
+    alone.collector.reset(alone.env.reset())
     buffer = alone._make_buffer()
     assert alone.collector.collect(buffer, noise, hold, lambda _: True)
     return buffer
@@ -93,7 +93,7 @@ def test_a_time_limit_bootstraps_from_its_final_observation_fed_once_with_its_ow
     model = build(memory=memory, ends=0.3)
     model._setup_learn(10**9, None)
     assert model.collector is not None
-    model.collector.reset(model._last_obs)  # type: ignore[arg-type]
+    model.collector.reset(model._last_obs)
     buffer = model._make_buffer()
 
     def note(found: dict[str, Any]) -> bool:
@@ -123,7 +123,7 @@ def test_a_time_limit_bootstraps_from_its_final_observation_fed_once_with_its_ow
                 elif t < 22 and not buffer.ended[t, env]:
                     assert torch.equal(buffer.raw_next_values[t, env], buffer.raw_values[t + 1, env])
         if not buffer.ended[22, env]:
-            last = torch.as_tensor(model.collector.observation)[env : env + 1]  # type: ignore[arg-type]
+            last = torch.as_tensor(model.collector.observation)[env : env + 1]
             with torch.no_grad():
                 expected = policy.values(last, state)[0]
             assert_close(buffer.raw_next_values[22, env], expected, atol=1e-6, rtol=0)

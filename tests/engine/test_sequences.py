@@ -97,7 +97,7 @@ def test_the_stored_memory_is_the_one_before_the_step(memory: str) -> None:
                 for part, expected in zip(stored, state, strict=True):
                     assert_close(part, expected, atol=1e-6, rtol=0)
             with torch.no_grad():
-                state = policy.advance(buffer.observations[t : t + 1, env : env + 1], state)  # type: ignore[index]
+                state = policy.advance(buffer.observations[t : t + 1, env : env + 1], state)
 
 
 @pytest.mark.parametrize("memory", ["lstm", "gru"])
@@ -128,7 +128,7 @@ def test_a_refreshed_memory_equals_an_unroll_from_the_rollouts_first_step(burn_i
     model = build(burn_in=burn_in, learning_rate=1e-2, n_epochs=3)
     collect(model)
     model._update_current_progress_remaining(0, 1)
-    first = tuple(part[0].clone() for part in model.rollout_buffer.memories)  # type: ignore[union-attr]
+    first = tuple(part[0].clone() for part in model.rollout_buffer.memories)
     model.train()
     buffer, policy, updater = model.rollout_buffer, model.policy, model.updater
     assert buffer is not None and isinstance(buffer.observations, torch.Tensor)

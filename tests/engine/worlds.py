@@ -109,7 +109,7 @@ class Look(BaseCallback):
 
     def __init__(self, see: Callable[[DistributionalPPO], Any]) -> None:
         super().__init__()
-        self.see, self.seen = see, []  # type: ignore[var-annotated]
+        self.see, self.seen = see, []
 
     def _on_step(self) -> bool:
         return True
@@ -124,7 +124,7 @@ def collect(model: DistributionalPPO) -> DistributionalPPO:
     _, callback = model._setup_learn(10**9, None)
     assert model.collector is not None and model._last_obs is not None
     if not isinstance(model.collector.observation, np.ndarray):
-        model.collector.reset(model._last_obs)  # type: ignore[arg-type]
+        model.collector.reset(model._last_obs)
     assert model.collect_rollouts(callback)
     return model
 

@@ -172,6 +172,27 @@ MUTANTS = [
         "critics.py",
     ),
     row(
+        "C3 the first rollout is compared in a scale of 0",
+        "algorithm/critic_scale",
+        "float(policy.return_std)) if known else new",
+        "float(policy.return_std))",
+        "critics.py",
+    ),
+    row(
+        "a support moves without burn-in",
+        "algorithm/critic_scale",
+        "cut(buffer.starts.cpu().numpy(), self.sequence_length, self.burn_in)",
+        "cut(buffer.starts.cpu().numpy(), self.sequence_length)",
+        "critics.py",
+    ),
+    row(
+        "a categorical critic is fitted to what it said before it knew anything",
+        "algorithm/critic_scale",
+        "            if not known:\n                self._first_support",
+        "            if False:\n                self._first_support",
+        "closed_forms.py",
+    ),
+    row(
         "N1 the critics receive no gradient",
         "networks/policy",
         "            self._values(critic_latent),\n            hidden,",
