@@ -45,14 +45,16 @@ def run_backtest(
     limit: float | None = None,
     seeds: int = 1,
     best: Policy | NDArray[np.float64] | None = None,
+    beside: Mapping[str, Policy] | None = None,
     fingerprints: Mapping[str, str] | None = None,
     n_offsets: int = 1_000,
     n_draws: int = 2_000,
 ) -> Backtest:
     """Score `policy` on a split beside cash, buy and hold, volatility target and its own timing.
 
-    `best` is the policy (or its targets (n, A)) that is known to be best on a control market. The volatility target is
-    fitted on train, to `limit`; without one, to the agent's own tail there.
+    `best` is the policy (or its targets (n, A)) that is known to be best on a control market; `beside` are further
+    policies by name, such as the last checkpoint. The volatility target is fitted on train, to `limit`; without one, to
+    the agent's own tail there.
     """
     agent = run_policy(policy, market, config, split=split, alpha=alpha, fingerprints=fingerprints)
     others = {
@@ -76,7 +78,9 @@ def run_backtest(
             if isinstance(best, np.ndarray)
             else run_policy(best, market, config, split=split, alpha=alpha, name="best_policy")
         )
-    order = [n for n in ("buy_and_hold", "volatility_target", "best_policy", "cash") if n in others]
+    for name, other in (beside or {}).items():
+        others[name] = run_policy(other, market, config, split=split, alpha=alpha, name=name, with_outlook=False)
+    order = [n for n in (*(beside or ()), "buy_and_hold", "volatility_target", "best_policy", "cash") if n in others]
     metrics = evaluate(
         agent,
         {name: others[name] for name in order},

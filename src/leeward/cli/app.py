@@ -2,10 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
+import leeward
 from leeward.errors import LeewardError, MissingExtra
 
 __all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train"]
@@ -17,7 +18,6 @@ _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "tradin
 }
 
 app = typer.Typer(
-    help="Trading agents that know their own tail risk.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,6 +25,22 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Check and fetch bars.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"leeward {leeward.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _leeward(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Trading agents that know their own tail risk."""
+
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; may be given often.")
@@ -34,7 +50,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 
 @app.command()
 def train(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="YAML; the defaults without one.")] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML; the defaults without one.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; runs/<config>-<time> without it.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Env steps (ppo.total_steps).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
@@ -45,30 +61,31 @@ def train(
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
 ) -> None:
     """Train an agent, choose its checkpoint on validation, backtest it there, and write the report."""
+    if resume is not None and (config or run_dir or settings or steps is not None or seed is not None or data):
+        raise typer.BadParameter("--resume continues a run with its own config; only --quiet and --json go with it")
     from leeward.cli.train import train_command
 
-    shortcuts = {"ppo.total_steps": steps, "seed": seed, "data.source": data}
-    overrides = [f"{key}={value}" for key, value in shortcuts.items() if value is not None] + (settings or [])
-    if resume is not None and (config is not None or run_dir is not None or overrides):
-        raise typer.BadParameter(
-            "--resume continues a run with its own config; it goes with no other option but output"
-        )
-    train_command(config, run_dir, overrides, resume, quiet=quiet, json_lines=json_lines)
+    given = {"ppo.total_steps": steps, "seed": seed, "data.source": data}
+    shortcuts = {key: value for key, value in given.items() if value is not None}
+    train_command(config, run_dir, settings or [], shortcuts, resume, quiet=quiet, json_lines=json_lines)
 
 
 @app.command()
 def backtest(
     run: Run,
-    split: Annotated[str, typer.Option(help="train, validation or test; test opens the seal.")] = "validation",
-    data: Annotated[
-        str | None, typer.Option(help="Other bars; scaled as in training (--split whole: all of them).")
+    split: Annotated[
+        Literal["train", "validation", "test", "whole"] | None,
+        typer.Option(help="Without it: validation, or the whole of --data. test opens the seal.", show_choices=True),
     ] = None,
+    data: Annotated[str | None, typer.Option(help="Other bars, scaled as in training.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Write the files, print nothing.")] = False,
 ) -> None:
     """Run the trained agent over a split, beside its baselines, and write metrics, series and trades."""
+    if split == "whole" and data is None:
+        raise typer.BadParameter("--split whole goes with --data")
     from leeward.cli.backtest import backtest_command
 
-    backtest_command(run, split, data, quiet=quiet)
+    backtest_command(run, split or ("whole" if data else "validation"), data, quiet=quiet)
 
 
 @app.command()
@@ -111,17 +128,19 @@ def data_fetch(
 def main() -> None:
     """Run the command line; errors of ours are one line on stderr and exit code 1."""
     try:
-        app()
+        app(prog_name="leeward")
     except LeewardError as error:
-        _fail(error)
+        _fail(str(error))
+    except OSError as error:  # a full disk, a directory that may not be written, a file where a directory should be
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in _EXTRAS:
             raise
-        _fail(MissingExtra(package, _EXTRAS[package], "this command"))
+        _fail(str(MissingExtra(package, _EXTRAS[package], "this command")))
 
 
-def _fail(error: LeewardError) -> NoReturn:
-    for line in str(error).splitlines():
+def _fail(message: str) -> NoReturn:
+    for line in message.splitlines():
         sys.stderr.write(f"error: {line}\n")
     raise SystemExit(1)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from leeward.backtest import Metrics, judge, read_backtest
+from leeward.cli.view import say
 from leeward.market import Market, prepare
 from leeward.report import write_report
 from leeward.training.run_dir import RunDir
@@ -21,29 +22,30 @@ _COLUMNS = (("CAGR", "cagr", "{:+.1%}"), ("volatility", "volatility", "{:.1%}"),
 def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -> None:
     """Backtest, write the files, print the table; the test split is opened on the record."""
     console, run = Console(quiet=quiet), RunDir.open(path)
-    config = run.config()
     with run.locked():
-        market = prepare(config.data) if data is None else prepare(config.data, bars=data, scaler=run.scaler())
-        if split == "test" and data is None:
-            before = earlier_openings(run, market)
+        run.best_checkpoint()  # nothing to test, nothing to open
+        market = run.market() if data is None else prepare(run.config().data, bars=data, scaler=run.scaler())
+        window = market.split(split)
+        own = market.fingerprint == run.record().get("data_fingerprint")
+        if own and window.end == len(market.bars):  # the test split, or the whole of the run's own bars
+            say(console, _opened(run, market))
             record_opening(run, market, split)
-            words = (
-                "for the first time"
-                if before == 0
-                else f"after {before} earlier opening{'s' if before > 1 else ''} of the same bars"
-            )
-            console.print(
-                f"The test split is opened {words} by runs in {run.path.resolve().parent.name}/.", highlight=False
-            )
-        metrics = backtest_into(run, split, market=market)
+        metrics = backtest_into(run, market, split, split if data is None else f"{Path(data).stem}-{split}")
     _print_table(console, metrics)
     print_verdicts(console, {split: metrics})
 
 
-def backtest_into(run: RunDir, split: str, *, market: Market) -> Metrics:
-    """Backtest the best checkpoint over a split and write it into the run."""
-    result = backtest_run(run, split, market=market)
-    result.write(run.path / "backtest" / split)
+def _opened(run: RunDir, market: Market) -> str:
+    before = earlier_openings(run, market)
+    often = f"after {before} earlier opening{'s' if before > 1 else ''} of the same bars"
+    words = "for the first time" if before == 0 else often
+    return f"The test split is opened {words} by runs in {run.path.resolve().parent.name}/."
+
+
+def backtest_into(run: RunDir, market: Market, split: str, name: str) -> Metrics:
+    """Backtest the best checkpoint over a split and write it into the run, as backtest/`name`."""
+    result = backtest_run(run, market, split)
+    result.write(run.path / "backtest" / name)
     return result.metrics
 
 
@@ -53,13 +55,13 @@ def report_command(path: Path, control: Path | None, out: Path | None) -> None:
     written = write_report(path, control_run=control, path=out)
     splits = _stored(path)
     print_verdicts(console, splits, None if control is None else _stored(control))
-    console.print(f"Report: {written}", highlight=False, soft_wrap=True)
+    say(console, f"Report: {written}")
 
 
 def print_verdicts(console: Console, splits: dict[str, Metrics], controls: dict[str, Metrics] | None = None) -> None:
     """One line per question, chosen by rule."""
     for verdict in judge(splits, controls):
-        console.print(verdict.line, highlight=False, soft_wrap=True)
+        say(console, verdict.line)
 
 
 def _stored(path: Path) -> dict[str, Metrics]:

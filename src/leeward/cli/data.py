@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from leeward.cli.view import say
 from leeward.config.load import load_config
 from leeward.errors import ConfigError
 from leeward.market import check
@@ -19,11 +20,12 @@ def check_command(source: str, settings: list[str]) -> None:
     config = load_config(None, [f"data.{setting.removeprefix('data.')}" for setting in settings]).data
     problems = check(source, config)
     for problem in problems:
-        console.print(str(problem), highlight=False, soft_wrap=True, markup=False)
+        say(console, str(problem))
     errors = sum(problem.severity == "error" for problem in problems)
     if errors:
         raise SystemExit(1)
-    console.print(f"{source}: good" + (f", {len(problems)} warnings" if problems else ""), highlight=False)
+    warnings = f", {len(problems)} warning{'s' if len(problems) > 1 else ''}" if problems else ""
+    say(console, f"{source}: good{warnings}")
 
 
 def fetch_command(exchange: str, symbol: str, timeframe: str, since: str, out: Path | None) -> None:
@@ -36,4 +38,4 @@ def fetch_command(exchange: str, symbol: str, timeframe: str, since: str, out: P
     console = Console()
     with console.status(f"fetching {symbol} from {exchange}"):
         rows = download(open_exchange(exchange), symbol, timeframe, path, since=begin)
-    console.print(f"{path}: {rows} new bars", highlight=False)
+    say(console, f"{path}: {rows} new bars")

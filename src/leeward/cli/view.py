@@ -1,27 +1,34 @@
 """What a person, a log or a pipeline sees while training runs."""
 
+import json
+import math
 import sys
+from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import (
-    Progress as Bar,
-)
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
-from leeward.training.logs import as_json_line
+from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
-__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View"]
+__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "percent", "say"]
+
+
+def say(console: Console, text: str) -> None:
+    """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{100 * value:+.{digits}f} %".replace("-", "−") if value else "0 %"
 
 
 class View(Protocol):
@@ -51,7 +58,11 @@ class JsonLines(Silent):
     """Every metric of every update, one JSON object per line on stdout."""
 
     def update(self, progress: Progress) -> None:
-        sys.stdout.write(as_json_line(progress.metrics) + "\n")
+        self.write(progress.metrics)
+
+    @staticmethod
+    def write(values: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(_without_nan(values)) + "\n")
         sys.stdout.flush()
 
 
@@ -65,34 +76,18 @@ class PlainLines(Silent):
         tenth = 10 * progress.steps // progress.total_steps
         if tenth > self.shown:
             self.shown = tenth
-            facts = " · ".join(f"{name} {value}" for name, value in _facts(progress))
-            self.console.print(
-                f"{progress.steps:>9,} of {progress.total_steps:,} steps · {facts}", highlight=False, soft_wrap=True
-            )
+            scores = [f"{name}: {_words(score)}" for name, score in _scores(progress)[:2]]
+            say(self.console, " | ".join([_steps(progress), _speed(progress), *scores]))
 
 
 class LiveView(Silent):
     """A progress bar with time left, and the numbers that matter under it."""
 
     def __init__(self, console: Console) -> None:
-        self.bar = Bar(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self.task = self.bar.add_task("training", total=None)
-        self.live = Live(self.bar, console=console, refresh_per_second=8)
+        self.live = Live(Text("The first rollout ..."), console=console, refresh_per_second=4)
 
     def update(self, progress: Progress) -> None:
-        self.bar.update(self.task, total=progress.total_steps, completed=min(progress.steps, progress.total_steps))
-        facts = Table.grid(padding=(0, 3))
-        for name, value in _facts(progress):
-            facts.add_row(name, value)
-        self.live.update(Group(self.bar, facts))
+        self.live.update(Group(_bar(progress), Text(), _table(progress)))
 
     def __enter__(self) -> Self:
         self.live.start()
@@ -104,18 +99,53 @@ class LiveView(Silent):
         self.live.stop()
 
 
-def _facts(progress: Progress) -> list[tuple[str, str]]:
-    metrics = progress.metrics
-    facts = [
-        ("steps/s", f"{progress.steps_per_second:,.0f}"),
-        ("Sharpe, rollout", f"{metrics['trade/sharpe']:+.2f}"),
-        ("drawdown, rollout", f"{metrics['trade/max_drawdown']:.1%}"),
-        ("exposure", f"{metrics['trade/exposure']:.2f}"),
-        ("explained variance", f"{metrics['train/explained_variance']:.2f}"),
-    ]
-    if progress.validation:
-        facts += [
-            ("Sharpe, validation", f"{progress.validation['sharpe']:+.2f}"),
-            ("CVaR of a bar, validation", f"{progress.validation['cvar']:.2%}"),
-        ]
-    return facts
+def _bar(progress: Progress) -> RenderableType:
+    row = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=progress.total_steps, completed=min(progress.steps, progress.total_steps), width=30)
+    row.add_row(bar, _steps(progress), _speed(progress))
+    return row
+
+
+def _table(progress: Progress) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
+    table.add_column("")
+    for title in ("growth a year", "Sharpe", "drawdown", "CVaR of a bar"):
+        table.add_column(title, justify="right", min_width=len(title))
+    for name, score in _scores(progress):
+        table.add_row(name, *_cells(score))
+    return table
+
+
+def _scores(progress: Progress) -> list[tuple[str, Score]]:
+    named = (("exploring", progress.exploring), ("validation", progress.validation), ("best so far", progress.best))
+    return [(name, score) for name, score in named if score is not None]
+
+
+def _cells(score: Score) -> tuple[str, str, str, str]:
+    sharpe = f"{score.sharpe:+.2f}".replace("-", "−") if math.isfinite(score.sharpe) else "–"
+    return percent(score.growth), sharpe, percent(score.max_drawdown), percent(score.cvar, 2)
+
+
+def _words(score: Score) -> str:
+    growth, sharpe, drawdown, cvar = _cells(score)
+    return f"growth {growth} a year, Sharpe {sharpe}, drawdown {drawdown}, CVaR of a bar {cvar}"
+
+
+def _steps(progress: Progress) -> str:
+    total = f"{progress.total_steps:,}"
+    return f"{min(progress.steps, progress.total_steps):>{len(total)},} of {total} steps"
+
+
+def _speed(progress: Progress) -> str:
+    if progress.stopping:
+        return "stopping after this update ..."
+    left = max(progress.total_steps - progress.steps, 0) / max(progress.steps_per_second, 1e-9)
+    clock = timedelta(seconds=round(left))
+    return f"{progress.steps_per_second:,.0f} steps/s, {clock} left"
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
 """YAML in, `--set a.b=c` on top, one validated RunConfig out; and the commented reference file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,8 +13,12 @@ from leeward.errors import ConfigError
 __all__ = ["dump_config", "load_config", "reference_yaml"]
 
 
-def load_config(path: Path | None = None, settings: Iterable[str] = ()) -> RunConfig:
-    """Read a config file (the defaults without one) and apply `key.path=value` settings, values in YAML."""
+def load_config(
+    path: Path | None = None, settings: Iterable[str] = (), shortcuts: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Read a config file (the defaults without one); apply `shortcuts` (key.path -> value as it is), then `settings`,
+    texts key.path=value with values in YAML.
+    """
     values: dict[str, Any] = {}
     where = "the defaults"
     if path is not None:
@@ -23,34 +27,41 @@ def load_config(path: Path | None = None, settings: Iterable[str] = ()) -> RunCo
             raise ConfigError(f"{path}: no such config file")
         try:
             loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
         values = loaded or {}
+    for key, value in (shortcuts or {}).items():
+        values = _with(values, key, value, where=f"{key}={value}")
     for setting in settings:
-        values = _with(values, setting)
-        where = f"{path or 'the defaults'} with --set"
+        values = _with(values, *_parsed(setting), where=f"--set {setting!r}")
+    if shortcuts or settings:
+        where = f"{path or 'the defaults'} and the command line"
     return RunConfig.read(values, where=where)
 
 
-def _with(values: dict[str, Any], setting: str) -> dict[str, Any]:
+def _parsed(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, for example ppo.clip_range=0.1")
+    try:
+        return key, yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {setting!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+
+
+def _with(values: dict[str, Any], key: str, value: Any, *, where: str) -> dict[str, Any]:
     *sections, last = key.split(".")
     changed = dict(values)
     here = changed
     for name in sections:
         inner = here.get(name)
         if inner is not None and not isinstance(inner, dict):
-            raise ConfigError(f"--set {setting!r}: {name!r} is a value, not a section")
+            raise ConfigError(f"{where}: {name!r} is a value, not a section")
         here[name] = dict(inner or {})
         here = here[name]
-    try:
-        here[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {setting!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+    here[last] = value
     return changed
 
 

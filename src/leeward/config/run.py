@@ -2,13 +2,15 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
 from leeward.config.learning import AWR, Entropy, KLPenalty, ValueClip
 from leeward.config.trading import DataConfig, EnvConfig, Fraction
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
+
+_N_TAIL = 8  # levels below alpha of the tail grid; see docs/ideas/quantiles.md
 
 
 class PolicyConfig(Frozen):
@@ -54,6 +56,19 @@ class PPOConfig(Frozen):
     entropy: Entropy | None = Field(None, description="decay of the entropy bonus and of the noise; None: off")
     kl_penalty: KLPenalty | None = Field(None, description="adaptive KL penalty; None: off")
     awr: AWR | None = Field(None, description="advantage-weighted regression beside the surrogate; None: off")
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "PPOConfig":
+        if self.critic == "quantile" and self.levels == "tail" and self.n_quantiles <= _N_TAIL:
+            raise ValueError(
+                f"levels: tail puts {_N_TAIL} levels into the tail, so n_quantiles must be above {_N_TAIL}, "
+                f"got {self.n_quantiles}; or use levels: uniform"
+            )
+        if self.critic == "categorical" and self.value_clip and self.value_clip.mode not in ("disable", "mean_only"):
+            raise ValueError(
+                f"value_clip.mode {self.value_clip.mode} does not exist for a categorical critic; use mean_only"
+            )
+        return self
 
 
 class ValidationConfig(Frozen):

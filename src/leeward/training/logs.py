@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from leeward.training.run_dir import write_atomically
 
-__all__ = ["ProgressFile", "as_json_line", "make_logger"]
+__all__ = ["ProgressFile", "TensorBoardFile", "make_logger"]
 
 
 class ProgressFile(KVWriter):
@@ -23,9 +22,13 @@ class ProgressFile(KVWriter):
         self.path = path
         self.rows: list[dict[str, str]] = []
         if resume_at is not None and path.is_file():
-            with path.open(newline="", encoding="utf-8") as file:
-                read = list(csv.DictReader(file))
-            self.rows = [row for row in read if int(float(row["time/total_timesteps"])) <= resume_at]
+            text = path.read_text(encoding="utf-8")
+            whole = text[: text.rfind("\n") + 1]  # a process may have been killed inside its last line
+            self.rows = [
+                row
+                for row in csv.DictReader(io.StringIO(whole))
+                if int(float(row["time/total_timesteps"])) <= resume_at
+            ]
         self.columns = list(dict.fromkeys(key for row in self.rows for key in row))
         self._rewrite()
 
@@ -51,7 +54,9 @@ class ProgressFile(KVWriter):
         """Every row is on disk already."""
 
 
-class _TensorBoard(KVWriter):
+class TensorBoardFile(KVWriter):
+    """Events for TensorBoard."""
+
     def __init__(self, folder: Path, resume_at: int | None) -> None:
         # purge_step hides what an interrupted process logged after the checkpoint it is resumed from.
         self.writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
@@ -60,6 +65,9 @@ class _TensorBoard(KVWriter):
         for key, value in key_values.items():
             if "tensorboard" not in (key_excluded[key] or ()):
                 self.writer.add_scalar(key, _number(value), step)
+
+    def flush(self) -> None:
+        self.writer.flush()
 
     def close(self) -> None:
         self.writer.close()
@@ -80,14 +88,13 @@ def make_logger(
     progress: Path, tensorboard: Path, resume_at: int | None, show: Callable[[dict[str, float]], None]
 ) -> Logger:
     """SB3's logger with our three outputs; `resume_at` is the step of the checkpoint that is continued."""
-    outputs: list[KVWriter] = [ProgressFile(progress, resume_at), _TensorBoard(tensorboard, resume_at), _Listener(show)]
+    outputs: list[KVWriter] = [
+        ProgressFile(progress, resume_at),
+        TensorBoardFile(tensorboard, resume_at),
+        _Listener(show),
+    ]
     return Logger(folder=None, output_formats=outputs)
 
 
 def _number(value: Any) -> float:
     return float(np.asarray(value))
-
-
-def as_json_line(values: dict[str, float]) -> str:
-    """One line for a pipeline; NaN is null, since JSON has none."""
-    return json.dumps({key: value if np.isfinite(value) else None for key, value in values.items()})

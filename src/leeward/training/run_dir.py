@@ -24,7 +24,7 @@ import leeward
 from leeward.config.load import dump_config, load_config
 from leeward.config.run import RunConfig
 from leeward.errors import RunDirectoryError
-from leeward.market import Scaler
+from leeward.market import Market, Scaler, prepare
 
 __all__ = ["RunDir", "write_atomically"]
 
@@ -82,7 +82,12 @@ class RunDir:
         """run.json."""
         if not self.run_file.is_file():
             return {}
-        record: dict[str, Any] = json.loads(self.run_file.read_text(encoding="utf-8"))
+        try:
+            record = json.loads(self.run_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunDirectoryError(f"{self.run_file}: not JSON ({error}); delete or repair it") from None
+        if not isinstance(record, dict):
+            raise RunDirectoryError(f"{self.run_file}: expected a JSON object, got {type(record).__name__}")
         return record
 
     def update_record(self, **entries: Any) -> None:
@@ -102,9 +107,36 @@ class RunDir:
             )
         return Scaler.from_state(json.loads(self.scaler_file.read_text(encoding="utf-8")))
 
+    def market(self) -> Market:
+        """The bars the run was trained on; bars that have changed since are refused."""
+        market, trained_on = prepare(self.config().data), self.record().get("data_fingerprint")
+        if trained_on is not None and market.fingerprint != trained_on:
+            raise RunDirectoryError(
+                f"{self.path}: the bars of {market.bars.source} have changed since this run began "
+                f"(fingerprint {trained_on[:12]} then, {market.fingerprint[:12]} now); restore them, or start a new "
+                "run; `leeward backtest --data` tests this one on other bars"
+            )
+        return market
+
     def checkpoint_list(self) -> list[Path]:
         """Whole checkpoints, oldest first; a directory is renamed into place only when it is complete."""
         return sorted(path for path in self.checkpoints.glob("*") if path.name.isdigit())
+
+    def best_checkpoint(self) -> Path:
+        """The checkpoint that is backtested."""
+        if not (self.best / "model.zip").is_file():
+            raise RunDirectoryError(
+                f"{self.path}: no scored checkpoint; train the run first, or continue it with --resume {self.path}"
+            )
+        return self.best
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half written."""
+        for path in (*self.path.glob(".*.*"), *self.checkpoints.glob(".*")):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def prune(self, keep_last: int) -> None:
         for path in self.checkpoint_list()[:-keep_last]:

@@ -1,35 +1,34 @@
 """Backtest a trained run, and keep the test split sealed: every opening is recorded and counted."""
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from leeward.backtest import Backtest, run_backtest
 from leeward.config.run import RunConfig
 from leeward.env import best_clipped_linear
-from leeward.market import Market, prepare
+from leeward.errors import RunDirectoryError
+from leeward.market import Market
 from leeward.training.checkpoints import load_model
 from leeward.training.run_dir import RunDir
-from leeward.training.trainer import best_checkpoint
 
-__all__ = ["backtest_run", "earlier_openings", "record_opening"]
+__all__ = ["LAST_CHECKPOINT", "backtest_run", "earlier_openings", "record_opening"]
 
+LAST_CHECKPOINT = "last_checkpoint"
 _BOOTSTRAP_STREAM = 7  # keeps the backtest's draws apart from the training's, whatever the seed
 
 
-def backtest_run(
-    run: RunDir, split: str, *, market: Market | None = None, data: str | None = None, checkpoint: Path | None = None
-) -> Backtest:
-    """Run the best checkpoint over a split of the run's own bars, or of `data`, scaled as in training."""
+def backtest_run(run: RunDir, market: Market, split: str) -> Backtest:
+    """Run the best checkpoint over a split of `market`, the last one and the baselines beside it."""
+    torch.set_num_threads(1)  # one observation at a time: more threads cost more than they give
     config = run.config()
-    if data is not None:
-        market = prepare(config.data, bars=data, scaler=run.scaler())
-    elif market is None:
-        market = prepare(config.data)
-    model = load_model(checkpoint or best_checkpoint(run))
+    agent = load_model(run.best_checkpoint())
+    last = run.checkpoint_list()[-1:]
     return run_backtest(
-        model,
+        agent,
         market,
         config.env,
         split=split,
@@ -37,6 +36,8 @@ def backtest_run(
         alpha=config.backtest.alpha,
         limit=config.backtest.limit,
         best=_best_of_control(config, market, split),
+        beside={LAST_CHECKPOINT: load_model(last[0])} if last else {},
+        fingerprints={"config": hashlib.sha256(run.config_file.read_bytes()).hexdigest()},
         n_offsets=config.backtest.n_offsets,
         n_draws=config.backtest.n_draws,
     )
@@ -60,8 +61,16 @@ def record_opening(run: RunDir, market: Market, split: str) -> None:
 
 def earlier_openings(run: RunDir, market: Market) -> int:
     """How often runs beside this one, itself included, have opened the same bars so far."""
-    count = 0
-    for file in run.path.resolve().parent.glob("*/run.json"):
-        openings = RunDir(file.parent).record().get("openings", [])
-        count += sum(entry["data"] == market.fingerprint for entry in openings)
-    return count
+    return sum(
+        entry.get("data") == market.fingerprint
+        for file in run.path.resolve().parent.glob("*/run.json")
+        for entry in _openings(file.parent)
+    )
+
+
+def _openings(path: Path) -> list[dict[str, str]]:
+    try:
+        openings = RunDir(path).record().get("openings", [])
+    except RunDirectoryError:  # another program's run.json
+        return []
+    return [entry for entry in openings if isinstance(entry, dict)] if isinstance(openings, list) else []

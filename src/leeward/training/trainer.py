@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,14 +20,13 @@ from leeward.algorithm.ppo import DistributionalPPO
 from leeward.backtest import run_policy
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
-from leeward.errors import RunDirectoryError
-from leeward.market import Market, prepare
+from leeward.market import Market
 from leeward.training.checkpoints import load_model, read_trainer_state, restore_env, write_checkpoint
-from leeward.training.logs import make_logger
+from leeward.training.logs import TensorBoardFile, make_logger
 from leeward.training.run_dir import RunDir
-from leeward.training.trade_metrics import TradeMetrics
+from leeward.training.trade_metrics import Score, TradeMetrics, score_of
 
-__all__ = ["Interrupted", "Progress", "best_checkpoint", "make_model", "train"]
+__all__ = ["Interrupted", "Progress", "make_model", "train"]
 
 
 class Interrupted(Exception):
@@ -41,10 +39,13 @@ class Progress:
 
     steps: int
     total_steps: int
-    seconds: float
+    seconds: float  # of this process
     steps_per_second: float
     metrics: dict[str, float]
-    validation: dict[str, float]  # of the last score; empty before it
+    exploring: Score  # of the last rollout
+    validation: Score | None  # the last one; None before it
+    best: Score | None  # of the checkpoint that would be backtested now
+    stopping: bool  # Ctrl-C was pressed; this is the last update
 
 
 def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
@@ -75,16 +76,16 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
     )
 
 
-def train(run: RunDir, show: Callable[[Progress], None], *, resume: bool) -> Market:
-    """Train the run in `run` to its end, from its last checkpoint if `resume`; returns the market it was trained on."""
+def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resume: bool) -> None:
+    """Train the run in `run` on `market` to its end, from its last checkpoint if `resume`."""
     config = run.config()
     torch.set_num_threads(1)  # small networks: more threads cost more than they give
-    market = prepare(config.data)
+    run.sweep()
     run.save_scaler(market.scaler)
     run.update_record(data_fingerprint=market.fingerprint)
     env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
-    checkpoints = run.checkpoint_list()
-    if resume and checkpoints:
+    checkpoints = run.checkpoint_list() if resume else []
+    if checkpoints:
         place = checkpoints[-1]
         model = load_model(place, env)
         restore_env(place, env)
@@ -92,16 +93,16 @@ def train(run: RunDir, show: Callable[[Progress], None], *, resume: bool) -> Mar
     else:
         model, state = make_model(config, env), {"best": None, "updates": 0}
     session = _Session(run, config, market, env, state, show)
-    model.set_logger(
-        make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
-    )
+    logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
+    model.set_logger(logger)
     remaining = config.ppo.total_steps - model.num_timesteps
-    if remaining > 0:
-        with _interruptible(session):
-            model.learn(remaining, callback=session, reset_num_timesteps=not (resume and checkpoints), log_interval=1)
-        session.finish()
-    model.logger.close()
-    return market
+    try:
+        if remaining > 0:
+            with _interruptible(session):
+                model.learn(remaining, callback=session, reset_num_timesteps=not checkpoints, log_interval=1)
+                session.finish()
+    finally:
+        logger.close()
 
 
 class _Session(BaseCallback):
@@ -118,15 +119,16 @@ class _Session(BaseCallback):
     ) -> None:
         super().__init__()
         self.run, self.config, self.market, self.env, self.show = run, config, market, env, show
-        self.best: dict[str, float] | None = state["best"]
+        self.best: dict[str, Any] | None = state["best"]
         self.updates: int = state["updates"]
-        self.validation: dict[str, float] = {}
-        self.trades = TradeMetrics(env, market.bars_per_year)
+        self.validation: Score | None = None
+        self.exploring: Score | None = None
+        self.trades = TradeMetrics(env, market.bars_per_year, config.backtest.alpha)
         self.interrupted = False
         self.began, self.began_at = time.monotonic(), 0
 
     def _on_training_start(self) -> None:
-        self.began_at = self.model.num_timesteps
+        self.began, self.began_at = time.monotonic(), self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps > self.began_at:  # after an update of this process
@@ -138,7 +140,8 @@ class _Session(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        for name, value in self.trades.read().items():
+        metrics, self.exploring = self.trades.read()
+        for name, value in metrics.items():
             self.logger.record(name, value)
 
     def finish(self) -> None:
@@ -151,33 +154,36 @@ class _Session(BaseCallback):
             self._validate()
         if last or self.interrupted or self.updates % self.config.checkpoint.every_updates == 0:
             self._save()
-        if self.interrupted and not last:
+        if self.interrupted:
             raise Interrupted
 
     def _validate(self) -> None:
         """Score the deterministic policy on the validation split, and keep it if it is the best so far."""
+        alpha = self.config.backtest.alpha
         result = run_policy(
-            self._agent,
-            self.market,
-            self.config.env,
-            split="validation",
-            alpha=self.config.backtest.alpha,
-            with_outlook=False,
+            self._agent, self.market, self.config.env, split="validation", alpha=alpha, with_outlook=False
         )
-        performance = result.performance(self.config.backtest.alpha)
-        growth = float(np.log(result.equity[-1] / result.equity[0])) / performance.years
-        self.validation = {
-            "growth": growth,
-            "sharpe": performance.sharpe,
-            "cvar": performance.cvar,
-            "max_drawdown": performance.max_drawdown,
-        }
-        score = self.validation[self.config.validation.score]
-        if self.best is None or score > self.best["score"]:
-            self.best = {"score": score, "steps": self.model.num_timesteps, "update": self.updates}
+        self.validation = score_of(result, alpha)
+        if self.best is None or self._rank(self.validation) > self._rank(Score(**self.best["score"])):
+            self.best = {
+                "score": self.validation.as_dict(),
+                "steps": self.model.num_timesteps,
+                "update": self.updates,
+            }
             write_checkpoint(self.run.best, self._agent, self.env, self._state())
 
+    def _rank(self, score: Score) -> tuple[bool, float]:
+        """Those that meet the limit come first, by their score; without one that does, the mildest tail comes first."""
+        limit = self.config.backtest.limit
+        if limit is not None and score.cvar < limit:
+            return False, score.cvar
+        value = score.as_dict()[self.config.validation.score]
+        return True, value if np.isfinite(value) else -np.inf  # an account that never moves has no Sharpe ratio
+
     def _save(self) -> None:
+        for output in self.logger.output_formats:
+            if isinstance(output, TensorBoardFile):
+                output.flush()  # what a resumed run does not log again must be on disk
         write_checkpoint(self.run.checkpoints / f"{self.updates:08d}", self._agent, self.env, self._state())
         self.run.prune(self.config.checkpoint.keep_last)
 
@@ -190,16 +196,20 @@ class _Session(BaseCallback):
         return self.model
 
     def on_log(self, metrics: dict[str, float]) -> None:
+        assert self.exploring is not None
         seconds = time.monotonic() - self.began
         done = self.model.num_timesteps - self.began_at
         self.show(
             Progress(
-                self.model.num_timesteps,
-                self.config.ppo.total_steps,
-                seconds,
-                done / max(seconds, 1e-9),
-                metrics,
-                self.validation,
+                steps=self.model.num_timesteps,
+                total_steps=self.config.ppo.total_steps,
+                seconds=seconds,
+                steps_per_second=done / max(seconds, 1e-9),
+                metrics=metrics,
+                exploring=self.exploring,
+                validation=self.validation,
+                best=None if self.best is None else Score(**self.best["score"]),
+                stopping=self.interrupted,
             )
         )
 
@@ -222,12 +232,3 @@ def _interruptible(session: _Session) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def best_checkpoint(run: RunDir) -> Path:
-    """The checkpoint that is backtested."""
-    if not (run.best / "model.zip").is_file():
-        raise RunDirectoryError(
-            f"{run.path}: no scored checkpoint; train the run first, or continue it with --resume {run.path}"
-        )
-    return run.best

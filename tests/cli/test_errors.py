@@ -1,0 +1,117 @@
+"""Exit codes and one clean line: 1 for an error, 2 for usage."""
+
+import builtins
+import json
+
+import pytest
+
+from leeward import __version__
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+ERRORS = {
+    "a config that is not there": (["train", "none.yaml"], "none.yaml: no such config file"),
+    "bad YAML": (["train", "bad.yaml"], "bad.yaml: not YAML: "),
+    "a list for a config": (
+        ["train", "list.yaml"],
+        "list.yaml: expected sections such as 'ppo:' and 'data:', got list",
+    ),
+    "bytes for a config": (["train", "bytes.yaml"], "bytes.yaml: not YAML: "),
+    "an unknown key": (["train", "key.yaml"], "key.yaml: unknown key 'ppo.clip_rang'; did you mean 'clip_range'?"),
+    "an unknown key by --set": (["train", "--set", "ppo.zeal=1"], "unknown key 'ppo.zeal'; known: "),
+    "a value out of range": (["train", "--set", "ppo.gamma=2"], "ppo.gamma: Input should be less than or equal to 1, "),
+    "--set without =": (["train", "--set", "ppo.gamma"], "--set 'ppo.gamma': expected KEY=VALUE, for example "),
+    "--set through a value": (["train", "--set", "seed.x=1"], "seed: Input should be a valid integer, got {'x': 1}"),
+    "--set with half a list": (["train", "--set", "policy.net_arch=[8"], "the value is not YAML: "),
+    "a file of bars that is not there": (["train", "--data", "none.csv"], "none.csv: no such file"),
+    "a sample that is not there": (["train", "--data", "sample:nasdak"], "no sample 'nasdak'; did you mean 'nasdaq'?"),
+    "a run that is not there": (["train", "--resume", "none"], "none: no run here (no config.yaml)"),
+    "a backtest of no run": (["backtest", "none"], "none: no run here (no config.yaml)"),
+    "a report of no run": (["report", "none"], "none: no such run directory"),
+    "a run directory that is a file": (["train", "--run-dir", "key.yaml"], "key.yaml: "),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_is_one_line_on_stderr_and_exit_code_1(leeward, tmp_path, case):
+    (tmp_path / "bad.yaml").write_text("ppo: [1, 2\n")
+    (tmp_path / "list.yaml").write_text("- ppo\n")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    (tmp_path / "key.yaml").write_text("ppo:\n  clip_rang: 0.1\n")
+    before = files(tmp_path)
+    arguments, message = ERRORS[case]
+    result = leeward(*arguments)
+    assert result.code == 1
+    assert result.out == ""
+    assert result.err.startswith("error: ") and message in result.err and result.err.count("\n") == 1, result.err
+    assert files(tmp_path) == before, "an error leaves nothing behind"
+
+
+USAGE = {
+    "no command of ours": ["trian"],
+    "steps below one": ["train", "--steps", "0"],
+    "a seed that is no number": ["train", "--seed", "x"],
+    "an option of nobody": ["train", "--stepz", "5"],
+    "--resume with steps": ["train", "--resume", "runs/a", "--steps", "5"],
+    "--resume with a seed": ["train", "--resume", "runs/a", "--seed", "0"],
+    "--resume with a config": ["train", "demo.yaml", "--resume", "runs/a"],
+    "--resume with --set": ["train", "--resume", "runs/a", "--set", "seed=1"],
+    "--resume with --run-dir": ["train", "--resume", "runs/a", "--run-dir", "runs/b"],
+    "--resume with --data": ["train", "--resume", "runs/a", "--data", "sample:nasdaq"],
+    "an unknown split": ["backtest", "runs/a", "--split", "tset"],
+    "the whole of no other bars": ["backtest", "runs/a", "--split", "whole"],
+    "no run": ["backtest"],
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_wrong_usage_is_exit_code_2(leeward, case):
+    result = leeward(*USAGE[case])
+    assert result.code == 2
+    assert result.out == "" and "Usage: leeward" in result.err
+
+
+def test_several_wrong_keys_are_one_line_each(leeward):
+    result = leeward("train", "--set", "ppo.gamma=2", "--set", "sed=1")
+    assert result.code == 1
+    assert [line.split(": ")[0] for line in result.err.splitlines()] == ["error", "error"]
+
+
+def test_a_missing_package_names_the_extra_to_install(leeward, monkeypatch):
+    real = builtins.__import__
+
+    def without_plotly(name, *arguments, **keywords):
+        if name.startswith("leeward.cli.train"):
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly.offline")
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without_plotly)
+    result = leeward("train")
+    assert (result.code, result.err) == (
+        1,
+        "error: this command needs the package 'plotly': pip install 'leeward[trading]'\n",
+    )
+
+
+def test_a_path_with_a_colon_or_a_yaml_word_is_only_a_path(leeward, tmp_path):
+    """--data is taken as it is, not as YAML."""
+    assert "yes: no such file" in leeward("train", "--data", "yes").err
+    assert "my: file.csv: no such file" in leeward("train", "--data", "my: file.csv").err
+
+
+def test_the_version_is_told(leeward):
+    assert leeward("--version").out == f"leeward {__version__}\n"
+
+
+def test_a_damaged_record_of_a_run_is_one_line(leeward, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("seed: 0\n")
+    (run / "run.json").write_text("{")
+    result = leeward("train", "--resume", "run")
+    assert result.code == 1 and result.err.startswith("error: run/run.json: not JSON") and result.err.count("\n") == 1
+    (run / "run.json").write_text(json.dumps([1]))
+    assert "expected a JSON object, got list" in leeward("train", "--resume", "run").err

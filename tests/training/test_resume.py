@@ -1,0 +1,85 @@
+"""A run that was killed and resumed is the run that was never stopped."""
+
+import csv
+import json
+import signal
+import time
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.training.run_dir import RunDir
+
+from .conftest import finish, leeward, settings
+
+
+def kill_after(process, run, update):
+    """SIGKILL as soon as the checkpoint of this update, or a later one, is there."""
+    while process.poll() is None:
+        found = run.checkpoint_list()
+        if found and int(found[-1].name) >= update:
+            time.sleep(0.05)  # into the next rollout or update
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    finish(process)
+    assert process.returncode == -signal.SIGKILL, "the run ended before it could be killed"
+
+
+def rows(run):
+    with run.progress_file.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    return [{key: value for key, value in row.items() if not key.startswith("time/")} for row in found]
+
+
+def events(run):
+    """Everything TensorBoard shows: tag -> [(step, value)]."""
+    reader = EventAccumulator(str(run.tensorboard), size_guidance={"scalars": 0})
+    reader.Reload()
+    tags = [tag for tag in reader.Tags()["scalars"] if not tag.startswith("time/")]
+    return {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in tags}
+
+
+def without_clock(manifest):
+    """Episodes carry the second at which they ended, and frames per second are counted from where a process began."""
+    del manifest["counters"]["_num_timesteps_at_start"]
+    for episode in manifest["episodes"]["info"]:
+        episode["$dict"] = [[key, value] for key, value in episode["$dict"] if key != "t"]
+    return manifest
+
+
+def assert_equal_checkpoints(left, right):
+    (manifest, tensors), (other_manifest, other_tensors) = (
+        read_checkpoint(place / "model.zip") for place in (left, right)
+    )
+    assert tensors.keys() == other_tensors.keys()
+    assert any(name.startswith("optimizer/") for name in tensors)
+    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors)
+    assert without_clock(manifest) == without_clock(other_manifest)
+    env, other_env = (load_file(place / "env.safetensors") for place in (left, right))
+    assert env.keys() == other_env.keys()
+    assert all(np.array_equal(env[name], other_env[name], equal_nan=True) for name in env)
+    assert json.loads((left / "state.json").read_text()) == json.loads((right / "state.json").read_text())
+
+
+def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(trained, tmp_path):
+    whole, run = RunDir.open(trained), RunDir(tmp_path / "killed")
+    start = leeward("train", "--data", "sample:synthetic", "--run-dir", str(run.path), "--quiet", *settings())
+    kill_after(start, run, 4)
+    kill_after(leeward("train", "--resume", str(run.path), "--quiet"), run, 8)
+    assert len(rows(run)) < len(rows(whole))
+    code, _, err = finish(leeward("train", "--resume", str(run.path), "--quiet"))
+    assert code == 0, err
+
+    assert [place.name for place in run.checkpoint_list()] == ["00000010", "00000012"]
+    assert_equal_checkpoints(whole.checkpoint_list()[-1], run.checkpoint_list()[-1])
+    assert_equal_checkpoints(whole.best, run.best)
+    assert len(rows(run)) == 12 and rows(run) == rows(whole)
+    assert events(run) == events(whole)
+    assert (run.path / "backtest/validation/metrics.json").read_text() == (
+        trained / "backtest/validation/metrics.json"
+    ).read_text()
+    assert not list(run.path.glob(".*.*")), "half-written files of the killed processes are gone"
