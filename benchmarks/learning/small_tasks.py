@@ -43,7 +43,7 @@ RIGHT: dict[str, list[Any]] = {
     "Box": [[-0.8], [0.0], [0.8]],
 }
 CLOSE = 0.15  # how near a continuous action must come
-STEPS = 15_000
+STEPS = 20_000
 
 ROWS = [
     (action, seen, POLICIES[(a + i) % 3], CRITICS[(a + i) % 2])
@@ -103,7 +103,7 @@ def train(row: tuple[str, str, str, str], seed: int, steps: int = STEPS) -> Dist
         n_steps=48,
         batch_size=96,
         n_epochs=8,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         gamma=0.5,
         ent_coef=0.003,
         critic=critic,
