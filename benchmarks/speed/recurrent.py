@@ -2,9 +2,10 @@
 
     python benchmarks/speed/recurrent.py [--rounds 5] [--write]
 
-The workload of a trading agent: 18 features per bar, Discrete(3), 512-bar episodes with random phase, 64 envs, 128 steps
-per rollout, batch 1024, 4 epochs, LSTM 64 (separate for actor and critic), net [64, 64], float32, one thread. The systems
-take turns in one process; the figure is the median of the rounds, each one rollout and its update, after one to warm up.
+The workload of a trading agent: 18 features per bar, Discrete(3), 512-bar episodes with random phase, 64 envs, 128
+steps per rollout, batch 1024, 4 epochs, LSTM 64 (separate for actor and critic), net [64, 64], float32, one thread. The
+systems take turns in one process; the figure is the median of the rounds, each one rollout and its update, after one to
+warm up.
 """
 
 import argparse
@@ -30,6 +31,7 @@ class BatchedBars(VecEnv):
 
     def __init__(self) -> None:
         space = gymnasium.spaces.Box(-10.0, 10.0, (FEATURES,), np.float32)
+        self.render_mode = None
         super().__init__(N_ENVS, space, gymnasium.spaces.Discrete(3))
         self.rng = np.random.default_rng(0)
         self.clock = self.rng.integers(0, EPISODE, N_ENVS)  # staggered: lock-step would flatter RecurrentPPO

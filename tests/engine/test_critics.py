@@ -238,6 +238,25 @@ def test_a_change_of_the_return_scale_moves_no_prediction(critic: str) -> None:
     assert 0.0 <= found["train/popart_max_shift"] <= 1e-5 * unit
 
 
+@pytest.mark.parametrize("critic", ["quantile", "scalar"])
+def test_the_intercept_step_closes_each_critics_own_mean_residual_and_nothing_else(critic: str) -> None:
+    model = apart(build(critic=critic, learning_rate=3e-3))
+    learn(model, 3)
+    collect(model)
+    policy, buffer, targets = model.policy, model.rollout_buffer, model._targets
+    assert buffer is not None and targets is not None
+    drifted = targets.samples + 5.0
+    model.critic_scale.follow(drifted, buffer)
+    before = evaluate_rollout(model)["values"]  # (..., C, N), raw
+    found = model.critic_scale.recentre(drifted, buffer)
+    after = evaluate_rollout(model)["values"]
+    moved = (after - before) * policy.return_std
+    assert_close(moved, moved[:1, :1, :, :1].expand_as(moved), atol=1e-4, rtol=0)  # one number per critic
+    means = policy.critic.means(after, float(policy.return_mean), float(policy.return_std)).mean((0, 1))  # (C,)
+    assert_close(means, drifted.mean().double().expand_as(means).to(means), atol=1e-3, rtol=0)
+    assert found["train/value_intercept_step"] == pytest.approx(float(moved.abs().max()), rel=1e-3)
+
+
 def test_training_leaves_decoded_values_where_they_are_at_every_rescale() -> None:
     model = build(learning_rate=3e-3)
     for k in range(6):

@@ -136,12 +136,17 @@ def unshared_categorical_critic() -> dict[str, list[float]]:
     return run(model, grow)
 
 
+def plain_quantile_critic() -> dict[str, list[float]]:
+    return run(build(memory=None), lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def emitted() -> dict[str, dict[str, list[float]]]:
     return {
         "everything": everything_on(),
         "categorical": categorical_without_memory(),
         "unshared": unshared_categorical_critic(),
+        "plain": plain_quantile_critic(),
     }
 
 

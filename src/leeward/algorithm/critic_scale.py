@@ -77,6 +77,24 @@ class CriticScale:
             buffer.raw_values[..., c, :] += start - head.bias
             head.bias.copy_(start)
 
+    @torch.no_grad()
+    def recentre(self, targets: Tensor, buffer: RolloutBuffer) -> dict[str, float]:
+        """Solve each head's intercept: add the mean residual of the rollout to its bias.
+
+        While a policy improves, returns drift by a good part of σ per update, and a bias moves by one learning rate per
+        step. A head left to follow by gradient alone does so through the memory, which saturates and forgets the state.
+        The mean residual is the minimiser of the squared error in this one number; all that depends on the state, and
+        the shape of the distribution, is learned by the distributional loss.
+        """
+        if isinstance(self.policy.critic, CategoricalCritic) or self.returns.rollouts < 2:
+            return {}
+        predicted = self.policy.critic.means(buffer.raw_values, *self.rollout_scale)  # (T, B, C)
+        residuals = targets.mean() - predicted.mean((0, 1))  # (C,)
+        for head, residual in zip(self.policy.value_heads, residuals, strict=True):
+            assert isinstance(head, nn.Linear)
+            head.bias.add_(residual / self.returns.std)
+        return {"train/value_intercept_step": float(residuals.abs().max())}
+
     def _move_support(self, critic: CategoricalCritic, targets: Tensor, buffer: RolloutBuffer) -> None:
         """Refit every head to its own re-projected predictions on about 4,096 steps of the rollout."""
         old, new = critic.support.clone(), fitting_support(targets, critic.outputs)

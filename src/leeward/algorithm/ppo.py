@@ -386,6 +386,8 @@ class DistributionalPPO(BaseAlgorithm):
         update_learning_rate(policy.optimizer, self.lr_schedule(self._current_progress_remaining))
         metrics = targets.metrics | self.critic_scale.follow(targets.samples, buffer)
         clip = self._current_value_clip()
+        if clip.mode == "disable":  # a clip holds predictions near the rollout's, and so forbids the jump
+            metrics |= self.critic_scale.recentre(targets.samples, buffer)
         weights = Coefficients(
             clip_range=self.clip_schedule(self._current_progress_remaining),
             value_weight=self._value_weight(),

@@ -10,7 +10,7 @@ from leeward.config.trading import EnvConfig
 from leeward.errors import EnvironmentFault
 from leeward.market.bars import FloatArray
 
-__all__ = ["Actions", "make_actions"]
+__all__ = ["Actions", "Positions", "Weights", "make_actions"]
 
 
 class Weights:

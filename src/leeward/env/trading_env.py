@@ -15,7 +15,7 @@ from leeward.env.actions import make_actions
 from leeward.env.simulation import Simulation
 from leeward.market import Bars, Market, prepare
 
-__all__ = ["Data", "TradingEnv", "as_market", "observation_space"]
+__all__ = ["Data", "TradingEnv", "as_config", "as_market", "observation_space"]
 
 Data = Market | Bars | DataConfig | pd.DataFrame | Mapping[str, Any] | str | Path
 

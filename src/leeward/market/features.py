@@ -17,7 +17,7 @@ from leeward.market.bars import Bars, FloatArray
 from leeward.market.columns import USER_FEATURE
 from leeward.market.rolling import rolling_max, rolling_mean, rolling_std, weighted
 
-__all__ = ["FEATURES", "Feature", "chosen_features", "compute_feature", "longest_look_back"]
+__all__ = ["FEATURES", "Feature", "Series", "chosen_features", "compute_feature", "is_attackable", "longest_look_back"]
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,12 @@ _SECTIONS: dict[str, list[Metric]] = {
             "lower it or switch clipping off",
             needs="value_clip",
         ),
+        Metric(
+            "train/value_intercept_step",
+            "reward",
+            "largest mean residual of a critic, added to its head's bias before the update",
+            needs="no value_clip, critic='quantile' or 'scalar'",
+        ),
         Metric("train/critic1_loss", "–", "loss of critic 1"),
         Metric("train/critic2_loss", "–", "loss of critic 2", needs="twin_critics"),
         Metric("train/critic_gap", "reward", "mean |V1 − V2|", needs="twin_critics"),
