@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from leeward.config.load import load_config
+from leeward.market import prepare
+from leeward.training.run_dir import RunDir
+from leeward.training.trainer import train
+
 TINY = (
     "data.n_bars=600",
     "ppo.total_steps=1920",  # 12 updates of 8 envs × 20 steps
@@ -63,3 +68,13 @@ def trained(tmp_path_factory) -> Path:
     )
     assert code == 0, err
     return path
+
+
+def train_here(path, *more, market=None):
+    """A tiny run in this process -> its directory and the market it was trained on."""
+    config = load_config(None, [*TINY, "data.source=sample:synthetic", *more])
+    run, market = RunDir.create(path, config), market or prepare(config.data)
+    seen = []
+    with run.locked():
+        train(run, market, seen.append, resume=False)
+    return run, market, seen

@@ -30,7 +30,7 @@ def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -
         if own and window.end == len(market.bars):  # the test split, or the whole of the run's own bars
             say(console, _opened(run, market))
             record_opening(run, market, split)
-        metrics = backtest_into(run, market, split, split if data is None else f"{Path(data).stem}-{split}")
+        metrics = backtest_into(run, market, split, split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}")
     _print_table(console, metrics)
     print_verdicts(console, {split: metrics})
 

@@ -1,0 +1,110 @@
+"""The config of a whole run: file, --set, dump, reference."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from leeward.config.load import _model_of, dump_config, load_config, reference_yaml
+from leeward.config.run import RunConfig
+from leeward.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def keys(model: type[BaseModel], prefix: str = ""):
+    """(key.path, default) of every value, through sections that are off too."""
+    for name, field in model.model_fields.items():
+        inner = _model_of(field.annotation)
+        if inner is None:
+            yield prefix + name, field.get_default(call_default_factory=True)
+        else:
+            yield from keys(inner, f"{prefix}{name}.")
+
+
+EVERY_KEY = dict(keys(RunConfig))
+
+
+def plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def at(config, key):
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def test_the_reference_file_is_what_the_code_says():
+    assert (CONFIGS / "reference.yaml").read_text(encoding="utf-8") == reference_yaml()
+
+
+def test_the_reference_file_is_the_defaults_and_names_every_key():
+    assert load_config(CONFIGS / "reference.yaml") == RunConfig()
+    text = reference_yaml()
+    assert all(f"{key.split('.')[-1]}: " in text for key in EVERY_KEY)
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_every_key_is_reachable_by_set(key):
+    default = EVERY_KEY[key]
+    config = load_config(None, [f"{key}={yaml.safe_dump(plain(default), default_flow_style=True).splitlines()[0]}"])
+    assert at(config, key) == default
+    with pytest.raises(ConfigError, match=key.split(".")[-1]):
+        load_config(None, [f"{key}={{no: such, value: here}}"])
+
+
+def test_set_changes_one_key_and_leaves_its_neighbours(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("ppo:\n  gamma: 0.5\n  clip_range: 0.3\n")
+    config = load_config(path, ["ppo.gamma=0.6", "env.costs.commission_bps=7"])
+    assert (config.ppo.gamma, config.ppo.clip_range, config.env.costs.commission_bps) == (0.6, 0.3, 7.0)
+    assert config.env.costs.half_spread_bps == RunConfig().env.costs.half_spread_bps
+
+
+def test_a_later_set_wins_over_an_earlier_one_and_over_a_shortcut():
+    assert load_config(None, ["seed=2", "seed=3"], {"seed": 1}).seed == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["ppo.entropy.end=0.0", "ppo.awr.coef=0.5", "ppo.value_clip.mode=per_quantile", "ppo.kl_penalty.target=0.02"],
+        ["data.features=[log_return_1]", "policy.net_arch=[]", "ppo.batch_size=null", "data.source='a: é.csv'"],
+    ],
+)
+def test_a_config_comes_back_equal_from_its_dump(tmp_path, settings):
+    config = load_config(None, settings)
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(path) == config
+
+
+@pytest.mark.parametrize("name", ["control", "demo", "reference"])
+def test_the_configs_that_are_shipped_are_valid(name):
+    assert load_config(CONFIGS / f"{name}.yaml").data.source.startswith("sample:")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["ppo.n_quantiles=8"], "n_quantiles must be above 8, got 8; or use levels: uniform"),
+        (
+            ["ppo.critic=categorical", "ppo.value_clip.mode=per_quantile"],
+            "value_clip.mode per_quantile does not exist for a categorical critic; use mean_only",
+        ),
+        (["backtest.limit=0.02"], "backtest.limit: Input should be less than or equal to 0"),
+        (["data.splits.train=0.9"], "train \\+ validation must leave bars for the test split"),
+        (["ppo.gamma.x=1", "ppo.gamma.y=1"], "ppo.gamma: Input should be a valid number"),
+        (["seed=1", "seed.x=1"], "'seed' is a value, not a section"),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, settings)
+
+
+def test_a_small_uniform_critic_is_allowed():
+    assert load_config(None, ["ppo.n_quantiles=8", "ppo.levels=uniform"]).ppo.n_quantiles == 8

@@ -1,0 +1,135 @@
+"""What a training run leaves behind: metrics, scores, files."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from leeward.backtest import run_policy
+from leeward.backtest.baselines import buy_and_hold
+from leeward.config.load import load_config
+from leeward.market import prepare
+from leeward.telemetry.metrics import REGISTRY
+from leeward.training.checkpoints import load_model, read_trainer_state
+from leeward.training.logs import ProgressFile
+from leeward.training.run_dir import RunDir
+from leeward.training.trade_metrics import Score, score_of
+from leeward.training.trainer import _Session
+
+from .conftest import TINY, train_here
+
+
+@pytest.fixture(scope="module")
+def run_here(tmp_path_factory):
+    return train_here(tmp_path_factory.mktemp("here") / "run", "env.action=positions")
+
+
+def rows(run):
+    with run.progress_file.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_trading_metric_is_emitted_every_update_is_finite_and_moves(run_here):
+    run, _, _ = run_here
+    found = rows(run)
+    assert len(found) == 12
+    for name in (name for name in REGISTRY if name.startswith("trade/")):
+        values = np.array([float(row[name]) for row in found])
+        assert np.isfinite(values).all(), name
+        if name == "trade/costs_dropped":
+            assert (values == 0).all()
+        else:
+            assert len(set(values)) > 6, name
+
+
+def test_trading_metrics_have_the_right_sign_and_size(run_here):
+    run, _, _ = run_here
+    for row in rows(run):
+        assert 0 < float(row["trade/costs_fraction"]) < 0.01
+        assert 0 < float(row["trade/turnover"]) < 1
+        assert 0 < float(row["trade/exposure"]) <= 1
+        assert -1 < float(row["trade/max_drawdown"]) < 0
+        assert 0 < float(row["trade/n_trades"]) <= 160  # 8 envs × 20 steps, one asset
+
+
+def test_progress_is_told_after_every_update(run_here):
+    run, _, seen = run_here
+    assert [progress.steps for progress in seen] == [160 * i for i in range(1, 13)]
+    assert [progress.validation is None for progress in seen] == [True] * 3 + [
+        False
+    ] * 9  # scored after updates 3, 6, 9
+    assert all(progress.metrics["trade/sharpe"] == progress.exploring.sharpe for progress in seen)
+    assert not (run.path / "alerts.jsonl").exists()
+
+
+def test_what_is_kept_is_the_best_score_on_validation(run_here):
+    run, market, _ = run_here
+    config = run.config()
+    best = read_trainer_state(run.best)["best"]
+    for place, check in ((run.best, math.isclose), (run.checkpoint_list()[-1], lambda last, best: last <= best)):
+        result = run_policy(load_model(place), market, config.env, split="validation", alpha=config.backtest.alpha)
+        assert check(score_of(result, config.backtest.alpha).growth, best["score"]["growth"])
+    assert best["update"] % 3 == 0
+
+
+def ranks(limit, score="growth", *scores):
+    """Scores from best to worst, as a run with this limit ranks them."""
+    settings = [*TINY, "data.source=sample:synthetic", f"backtest.limit={limit}", f"validation.score={score}"]
+    session = object.__new__(_Session)
+    session.config = load_config(None, settings)
+    return sorted(scores, key=session._rank, reverse=True)
+
+
+def test_checkpoints_that_meet_the_limit_come_first():
+    wild, calm = Score(0.5, 2.0, -0.3, -0.04), Score(0.1, 1.0, -0.1, -0.01)
+    calmer = Score(0.05, 0.5, -0.1, -0.005)
+    assert ranks("null", "growth", wild, calm, calmer) == [wild, calm, calmer]
+    assert ranks(-0.02, "growth", calmer, wild, calm) == [calm, calmer, wild]
+    assert ranks(-0.001, "growth", wild, calm, calmer) == [calmer, calm, wild], "none meets it: the mildest tail"
+
+
+def test_an_account_that_never_moved_is_no_hindrance_to_a_better_one():
+    flat, poor = Score(0.0, math.nan, 0.0, 0.0), Score(-0.1, -1.0, -0.1, -0.01)
+    assert ranks("null", "sharpe", flat, poor) == [poor, flat]
+
+
+def test_the_score_is_that_of_the_backtest():
+    config = load_config(None, TINY)
+    market = prepare(config.data)
+    result = buy_and_hold(market, config.env, split="validation")
+    score = score_of(result, 0.05)
+    assert score.growth == pytest.approx(result.step_returns.sum() / (len(result.step_returns) / market.bars_per_year))
+    assert score.max_drawdown <= 0 and score.cvar < 0
+
+
+def test_a_line_that_was_cut_off_is_dropped_on_resume(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("a,time/total_timesteps\n1.0,160.0\n2.0,320.0\n3.0,48")
+    assert ProgressFile(path, 1000).rows == [
+        {"a": "1.0", "time/total_timesteps": "160.0"},
+        {"a": "2.0", "time/total_timesteps": "320.0"},
+    ]
+    assert ProgressFile(path, 160).rows == [{"a": "1.0", "time/total_timesteps": "160.0"}]
+    assert path.read_text() == "a,time/total_timesteps\n1.0,160.0\n"
+
+
+def test_a_new_column_is_added_to_every_row(tmp_path):
+    file = ProgressFile(tmp_path / "progress.csv", None)
+    file.write({"b": 1.5, "time/total_timesteps": 1}, {})
+    file.write({"b": 2.5, "a": 0.1, "time/total_timesteps": 2}, {})
+    assert file.path.read_text() == "a,b,time/total_timesteps\n,1.5,1.0\n0.1,2.5,2.0\n"
+
+
+def test_old_checkpoints_are_pruned_and_leftovers_swept(tmp_path):
+    run = RunDir(tmp_path)
+    for name in ("00000002", "00000004", "00000006", ".00000008.123"):
+        (run.checkpoints / name).mkdir(parents=True)
+    (tmp_path / ".best.77").mkdir()
+    (tmp_path / ".progress.csv.77").write_text("half")
+    (tmp_path / ".lock").write_text("")
+    assert [place.name for place in run.checkpoint_list()] == ["00000002", "00000004", "00000006"]
+    run.prune(2)
+    run.sweep()
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["00000004", "00000006"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checkpoints"]
