@@ -3,9 +3,9 @@
     python benchmarks/learning/run.py --system leeward --task cartpole --seed 0      one run, one line of JSON
     python benchmarks/learning/run.py --table                                        the table of all stored runs
 
-Settings are RL-Zoo's published ones (`ppo` for CartPole-v1, `ppo_lstm` for CartPoleNoVel-v1 and PendulumNoVel-v1, the last
-used on Pendulum-v1), the same for both systems; whatever only Leeward has is at its default. The score is the mean of 100
-deterministic episodes with the final weights. Nothing was tuned on these seeds.
+Settings are RL-Zoo's published ones (`ppo` for CartPole-v1, `ppo_lstm` for CartPoleNoVel-v1 and PendulumNoVel-v1, the
+last used on Pendulum-v1), the same for both systems; whatever only Leeward has is at its default. The score is the mean
+of 100 deterministic episodes with the final weights. Nothing was tuned on these seeds.
 """
 
 import argparse
