@@ -1,13 +1,12 @@
 """`leeward backtest` and `leeward report`."""
 
-import math
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from leeward.backtest import Metrics, judge, read_backtest
-from leeward.cli.view import say
+from leeward.cli.view import percent, percent_2, ratio, say
 from leeward.market import Market, prepare
 from leeward.report import write_report
 from leeward.training.run_dir import RunDir
@@ -15,8 +14,13 @@ from leeward.training.testing import backtest_run, earlier_openings, record_open
 
 __all__ = ["backtest_command", "backtest_into", "print_verdicts", "report_command"]
 
-_COLUMNS = (("CAGR", "cagr", "{:+.1%}"), ("volatility", "volatility", "{:.1%}"), ("Sharpe", "sharpe", "{:+.2f}"),
-            ("max drawdown", "max_drawdown", "{:.1%}"), ("CVaR of a bar", "cvar", "{:.2%}"))  # fmt: skip
+_COLUMNS = (
+    ("CAGR", "cagr", percent),
+    ("volatility", "volatility", lambda value: percent(value).removeprefix("+")),
+    ("Sharpe", "sharpe", ratio),
+    ("max drawdown", "max_drawdown", percent),
+    ("CVaR of a bar", "cvar", percent_2),
+)
 
 
 def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -> None:
@@ -30,7 +34,9 @@ def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -
         if own and window.end == len(market.bars):  # the test split, or the whole of the run's own bars
             say(console, _opened(run, market))
             record_opening(run, market, split)
-        metrics = backtest_into(run, market, split, split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}")
+        metrics = backtest_into(
+            run, market, split, split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}"
+        )
     _print_table(console, metrics)
     print_verdicts(console, {split: metrics})
 
@@ -70,12 +76,10 @@ def _stored(path: Path) -> dict[str, Metrics]:
 
 
 def _print_table(console: Console, metrics: Metrics) -> None:
-    table = Table(title=f"{metrics.split} split", title_justify="left")
-    table.add_column("strategy")
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column(f"{metrics.split} split", no_wrap=True)
     for title, _, _ in _COLUMNS:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for name, strategy in metrics.strategies.items():
-        found = [(strategy.performance[key], form) for _, key, form in _COLUMNS]
-        values = [form.format(value) if math.isfinite(value) else "–" for value, form in found]
-        table.add_row(name.replace("_", " "), *values)
+        table.add_row(name.replace("_", " "), *(show(strategy.performance[key]) for _, key, show in _COLUMNS))
     console.print(table)

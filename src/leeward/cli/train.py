@@ -10,7 +10,7 @@ from leeward.backtest import Metrics
 from leeward.backtest.baselines import buy_and_hold
 from leeward.backtest.metrics import AGENT
 from leeward.cli.backtest import backtest_into, print_verdicts
-from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, percent, say
+from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, percent_2, say
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
 from leeward.market import Market, prepare
@@ -75,10 +75,10 @@ def _tail_on_train(market: Market, config: RunConfig) -> str:
     alpha = config.backtest.alpha
     tail = buy_and_hold(market, config.env, split="train").performance(alpha).cvar
     limit = config.backtest.limit
-    against = "no limit is set (backtest.limit)" if limit is None else f"the limit is {percent(limit, 2)}"
+    against = "no limit is set (backtest.limit)" if limit is None else f"the limit is {percent_2(limit)}"
     return (
-        f"Tail on train: the worst {100 * alpha:g} % of bars average {percent(tail, 2)} for buy and hold, "
-        f"{percent(0.0, 2)} in cash; {against}."
+        f"Tail on train: the worst {100 * alpha:g} % of bars average {percent_2(tail)} for buy and hold, "
+        f"{percent_2(0.0)} in cash; {against}."
     )
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
-__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "percent", "say"]
+__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "percent", "percent_2", "ratio", "say"]
 
 
 def say(console: Console, text: str) -> None:
@@ -25,10 +25,25 @@ def say(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def percent(value: float, digits: int = 1) -> str:
+def percent(value: float) -> str:
+    """A fraction, such as a growth or a drawdown."""
+    return _signed(100 * value, ".1f", " %")
+
+
+def percent_2(value: float) -> str:
+    """A fraction, such as the return of one bar."""
+    return _signed(100 * value, ".2f", " %")
+
+
+def ratio(value: float) -> str:
+    """A number without a unit, such as a Sharpe ratio."""
+    return _signed(value, ".2f", "")
+
+
+def _signed(value: float, form: str, unit: str) -> str:
     if not math.isfinite(value):
         return "–"
-    return f"{100 * value:+.{digits}f} %".replace("-", "−") if value else "0 %"
+    return f"{value:+{form}}{unit}".replace("-", "−") if value else f"0{unit}"
 
 
 class View(Protocol):
@@ -122,8 +137,7 @@ def _scores(progress: Progress) -> list[tuple[str, Score]]:
 
 
 def _cells(score: Score) -> tuple[str, str, str, str]:
-    sharpe = f"{score.sharpe:+.2f}".replace("-", "−") if math.isfinite(score.sharpe) else "–"
-    return percent(score.growth), sharpe, percent(score.max_drawdown), percent(score.cvar, 2)
+    return percent(score.growth), ratio(score.sharpe), percent(score.max_drawdown), percent_2(score.cvar)
 
 
 def _words(score: Score) -> str:
