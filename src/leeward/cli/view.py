@@ -116,7 +116,7 @@ class LiveView(Silent):
 
 def _bar(progress: Progress) -> RenderableType:
     row = Table.grid(padding=(0, 2))
-    bar = ProgressBar(total=progress.total_steps, completed=min(progress.steps, progress.total_steps), width=30)
+    bar = ProgressBar(total=progress.total_steps, completed=min(progress.steps, progress.total_steps), width=20)
     row.add_row(bar, _steps(progress), _speed(progress))
     return row
 
