@@ -25,6 +25,15 @@ from leeward.training.trainer import train
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[1] / "configs" / "control.yaml"
 NEEDED = 0.8
+HISTORY = """\
+These test bars have been opened twice. With ppo.gamma at its default of 0.9 they gave 104.5 %, 60.9 % and 101.1 %. The
+settings were then compared on 40,000 fresh bars of the same market (another data.seed), never on these: 0.9 reached 111 %,
+95 % and 104 % there, 0.5 reached 104 % and 103 % (seeds 0 and 1), a smaller network or a lower learning rate beside it
+changed nothing. The return that is planted comes with the next bar, so a longer horizon only adds noise to the advantages.
+
+How sure is one figure? A bar moves by 1 %, and an agent whose weight differs from the best by 1/2 on a quarter of the 3,922
+bars ends 16 % of a log unit away by luck alone: about a tenth of the best policy's growth of 1.49. Above 100 % is no
+mistake: the family has no memory of what it holds, and an agent that does saves costs."""
 
 
 def run(config: RunConfig, split: str) -> tuple[float, float, float]:
@@ -62,6 +71,8 @@ def main() -> None:
         "| seed | best checkpoint | last checkpoint | seconds of training |",
         "|---|---|---|---|",
         *rows,
+        "",
+        HISTORY,
     ]
     if options.write:
         HERE.joinpath("control.md").write_text("\n".join(table) + "\n", encoding="utf-8")
