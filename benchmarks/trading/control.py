@@ -27,10 +27,10 @@ CONFIG = HERE.parents[1] / "configs" / "control.yaml"
 NEEDED = 0.8
 HISTORY = """\
 This benchmark has opened these test bars twice. The first time, with ppo.gamma at its default of 0.9 and an earlier
-version of the learner, they gave 104.5 %, 60.9 % and 101.1 %. The settings were then compared on 40,000 fresh bars of the
-same market (another data.seed), never on these: with the learner of today 0.9 reaches 111 %, 95 % and 104 % there, 0.5
-reaches 104 %, 103 % and 109 %; a smaller network or a lower learning rate beside it made no clear difference. The planted
-return comes with the next bar, so a longer horizon only adds noise to the advantages.
+version of the learner, they gave 104.5 %, 60.9 % and 101.1 %. The settings were then compared on 40,000 fresh bars of
+the same market (another data.seed), never on these: with the learner of today 0.9 reaches 111 %, 95 % and 104 %
+there, 0.5 reaches 104 %, 103 % and 109 %; a smaller network or a lower learning rate beside it made no clear
+difference. The planted return comes with the next bar, so a longer horizon only adds noise to the advantages.
 
 How sure is one figure? A bar moves by 1 %, and an agent whose weight differs from the best by 1/2 on a quarter of the
 3,922 bars ends 0.16 away from its log-growth of 1.49 by luck alone, a tenth of it. More than 100 % is no mistake: the
