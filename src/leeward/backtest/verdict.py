@@ -88,7 +88,7 @@ def control_verdict(shares: Sequence[float]) -> Verdict:
     if not shares:
         raise ArgumentError("the control verdict needs the growth of at least one seed, got none")
     worst, many = min(shares), len(shares) > 1
-    amount = f"{percent(worst, 0)} of the best possible growth on unseen bars" + (
+    amount = f"{percent(worst, 0)} of the growth of the best clipped-linear policy on unseen bars" + (
         f", worst of {len(shares)} seeds" if many else ""
     )
     market = "On a synthetic market with a planted signal the agent reached"
