@@ -123,9 +123,9 @@ MUTANTS = [
     row(
         "F2 value targets bootstrap from a mean",
         "algorithm/targets",
-        "samples = returns.distributional_targets(\n            rewards,\n            successor.values,",
-        "samples = returns.distributional_targets(\n            rewards,\n"
-        "            successor.mean.unsqueeze(-1).expand_as(successor.values),",
+        "        returns.distributional_targets,\n        rewards,\n        successor.values,",
+        "        returns.distributional_targets,\n        rewards,\n"
+        "        successor.mean.unsqueeze(-1).expand_as(successor.values),",
         "critics.py",
     ),
     row(

@@ -30,6 +30,7 @@ from leeward.config.base import Frozen
 from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
 from leeward.maths import advantage
+from leeward.maths.nested import map_observation
 from leeward.networks.action_distributions import GaussianHead
 from leeward.networks.outlook import Outlook
 from leeward.networks.policy import (
@@ -442,7 +443,9 @@ class DistributionalPPO(BaseAlgorithm):
             metrics["train/std"] = float(log_std.exp().mean())
             policy.action_head.log_scale.fill_(self.entropy_schedule.log_std_scale(progress))
         if policy.observation_normaliser is not None:
-            drift = policy.observation_normaliser.update(_flat(buffer))
+            drift = policy.observation_normaliser.update(
+                map_observation(lambda x: x.flatten(0, 1), buffer.observations)
+            )
             metrics["debug/obs_norm_mean_drift"], metrics["debug/obs_norm_std_drift"] = drift
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         metrics |= vecnormalize_drift.drift(self._vecnormalize_before, now)
@@ -611,12 +614,6 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
 def _positive(name: str, value: int) -> None:
     if not isinstance(value, int | np.integer) or value < 1:
         raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
-def _flat(buffer: RolloutBuffer) -> Any:
-    if isinstance(buffer.observations, dict):
-        return {key: value.flatten(0, 1) for key, value in buffer.observations.items()}
-    return buffer.observations.flatten(0, 1)
 
 
 def _critic_warnings(metrics: dict[str, float]) -> dict[str, float]:

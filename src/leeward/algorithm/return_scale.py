@@ -39,9 +39,6 @@ class ReturnScale:
         if std > max(1e-6 * abs(self.mean), 1e-12):  # less is the rounding of float32, in whatever unit
             self.std = std
 
-    def encode(self, values: Tensor) -> Tensor:
-        return (values - self.mean) / self.std
-
     def state_dict(self) -> dict[str, float]:
         return {"rollouts": self.rollouts, "mean": self.mean, "variance": self.variance, "std": self.std}
 

@@ -1,12 +1,14 @@
 """From a rollout to what is learned: advantages, normalised once, and samples of the return."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from leeward.maths import advantage, diagnostics, returns
 from leeward.networks.policy import DistributionalPolicy
+from leeward.networks.value_heads import ValueDistribution
 from leeward.rollout.buffer import RolloutBuffer
 
 __all__ = ["Targets", "make_targets"]
@@ -41,19 +43,19 @@ def make_targets(
 
     # Pessimism is for the baseline only: what the critics learn from is their mean (FINDINGS A-FP2).
     successor = policy.distribution(buffer.raw_next_values)
+    draw = partial(
+        returns.distributional_targets,
+        rewards,
+        successor.values,
+        successor.levels,
+        successor.weights,
+        terminated,
+        ended,
+        gamma=gamma,
+        generator=generator,
+    )
     if distributional:
-        samples = returns.distributional_targets(
-            rewards,
-            successor.values,
-            successor.levels,
-            successor.weights,
-            terminated,
-            ended,
-            gamma=gamma,
-            lam=lam,
-            n_samples=n_samples,
-            generator=generator,
-        )
+        samples = draw(lam=lam, n_samples=n_samples)
     else:
         samples = returns.lambda_returns(rewards, successor.mean, terminated, ended, gamma=gamma, lam=lam).unsqueeze(-1)
     buffer.values, buffer.advantages, buffer.returns = values, raw, raw + values
@@ -68,33 +70,15 @@ def make_targets(
         "warn/advantages_std_below_floor": float(advantage.below_floor(raw, mode=normalisation).any()),
         "train/explained_variance": float(diagnostics.explained_variance(values, buffer.returns)),
     }
-    calibration = _calibration_error(policy, buffer, gamma, generator)
-    if calibration is not None:
-        metrics["train/calibration_error"] = calibration
+    complete = ended.flip(0).cummax(0).values.flip(0)  # an end at or after this step
+    if bool(complete.any()):
+        predicted = policy.distribution(buffer.raw_values)
+        metrics["train/calibration_error"] = _calibration_error(predicted, draw(lam=1.0, n_samples=1), complete)
     return Targets(normalised, samples, metrics)
 
 
-def _calibration_error(
-    policy: DistributionalPolicy, buffer: RolloutBuffer, gamma: float, generator: torch.Generator
-) -> float | None:
-    """Predicted distributions against whole returns, where the episode ended inside the rollout; None if none did."""
-    complete = buffer.ended.flip(0).cummax(0).values.flip(0)  # an end at or after this step
-    if not bool(complete.any()):
-        return None
-    successor = policy.distribution(buffer.raw_next_values)
-    whole = returns.distributional_targets(
-        buffer.rewards,
-        successor.values,
-        successor.levels,
-        successor.weights,
-        buffer.terminated,
-        buffer.ended,
-        gamma=gamma,
-        lam=1.0,
-        n_samples=1,
-        generator=generator,
-    )  # (T, B, 1)
-    predicted = policy.distribution(buffer.raw_values)
+def _calibration_error(predicted: ValueDistribution, whole: Tensor, complete: Tensor) -> float:  # (T, B, 1), (T, B)
+    """Predicted distributions against whole returns, where the episode ended inside the rollout."""
     if predicted.levels is not None:
         return float(diagnostics.calibration_error(predicted.values[complete], whole[complete], predicted.levels))
     # Atoms: coverage of the deciles, each judged by the mass at or below the outcome.

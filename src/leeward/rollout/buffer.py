@@ -8,11 +8,7 @@ from torch import Tensor
 
 from leeward.maths.nested import Memory, Observation, forget, map_observation
 
-__all__ = ["RolloutBuffer", "flat_rows"]
-
-
-def flat_rows(tensor: Tensor) -> Tensor:  # (T, B, ...) -> (T·B, ...)
-    return tensor.flatten(0, 1)
+__all__ = ["RolloutBuffer"]
 
 
 @dataclass
