@@ -3,9 +3,9 @@
     python benchmarks/learning/run.py --system leeward --task cartpole --seed 0      one run, one line of JSON
     python benchmarks/learning/run.py --table                                        the table of all stored runs
 
-Settings are RL-Zoo's published ones (`ppo` for CartPole-v1, `ppo_lstm` for CartPoleNoVel-v1 and PendulumNoVel-v1, the
-last used on Pendulum-v1), the same for both systems; whatever only Leeward has is at its default. The score is the mean
-of 100 deterministic episodes with the final weights. Nothing was tuned on these seeds.
+Settings are RL-Zoo's published, tuned ones (`ppo` for CartPole-v1; `ppo_lstm`'s CartPoleNoVel-v1 and PendulumNoVel-v1,
+the last used on Pendulum-v1), `normalize: True` included, the same for both systems; whatever only Leeward has is at its
+default. The score is the mean of 100 deterministic episodes with the final weights. Nothing was tuned on these seeds.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
 from leeward import DistributionalPPO
 
@@ -45,29 +46,38 @@ def linear(start: float) -> Any:
     return lambda remaining: remaining * start
 
 
+RECURRENT_NET = {
+    "lstm_hidden_size": 64, "enable_critic_lstm": True, "net_arch": {"pi": [64], "vf": [64]},
+    "ortho_init": False, "activation_fn": torch.nn.ReLU,
+}  # fmt: skip
 CARTPOLE = {"n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20}
 PENDULUM = {"n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10, "learning_rate": 1e-3}
 TASKS: dict[str, dict[str, Any]] = {
     "cartpole": {
-        "env": "CartPole-v1", "wrapper": None, "n_envs": 8, "steps": 100_000, "policy": "MlpPolicy",
+        "env": "CartPole-v1", "wrapper": None, "normalise": False, "n_envs": 8, "steps": 100_000, "policy": "MlpPolicy",
         "settings": lambda: CARTPOLE | {"learning_rate": linear(1e-3), "clip_range": linear(0.2)},
     },
     "cartpole_no_velocity": {
-        "env": "CartPole-v1", "wrapper": WithoutVelocities, "n_envs": 8, "steps": 100_000, "policy": "MlpLstmPolicy",
-        "settings": lambda: CARTPOLE | {"learning_rate": linear(1e-3), "clip_range": linear(0.2)},
+        "env": "CartPole-v1", "wrapper": WithoutVelocities, "normalise": True,
+        "n_envs": 8, "steps": 100_000, "policy": "MlpLstmPolicy",
+        "settings": lambda: CARTPOLE
+        | {"learning_rate": linear(1e-3), "clip_range": linear(0.2), "policy_kwargs": dict(RECURRENT_NET)},
     },
     "pendulum": {
-        "env": "Pendulum-v1", "wrapper": None, "n_envs": 4, "steps": 150_000, "policy": "MlpLstmPolicy",
-        "settings": lambda: PENDULUM | {"use_sde": True, "sde_sample_freq": 4},
+        "env": "Pendulum-v1", "wrapper": None, "normalise": True, "n_envs": 4, "steps": 150_000, "policy": "MlpLstmPolicy",
+        "settings": lambda: PENDULUM | {"use_sde": True, "sde_sample_freq": 4, "policy_kwargs": dict(RECURRENT_NET)},
     },
 }  # fmt: skip
 
 
 def train(system: str, task: dict[str, Any], seed: int) -> BaseAlgorithm:
+    settings = task["settings"]()
     env = make_vec_env(task["env"], task["n_envs"], seed=seed, wrapper_class=task["wrapper"])
+    if task["normalise"]:
+        env = VecNormalize(env, gamma=settings["gamma"])
     peer = RecurrentPPO if task["policy"].endswith("LstmPolicy") else PPO
     algorithm = DistributionalPPO if system == "leeward" else peer
-    return algorithm(task["policy"], env, seed=seed, **task["settings"]()).learn(task["steps"])
+    return algorithm(task["policy"], env, seed=seed, **settings).learn(task["steps"])
 
 
 def run(system: str, name: str, seed: int) -> None:
@@ -77,6 +87,9 @@ def run(system: str, name: str, seed: int) -> None:
     model = train(system, task, seed)
     seconds = time.perf_counter() - begin
     env = make_vec_env(task["env"], 10, seed=10_000 + seed, wrapper_class=task["wrapper"])
+    if task["normalise"]:
+        env = VecNormalize(env, training=False, norm_reward=False)
+        sync_envs_normalization(model.get_env(), env)
     score, spread = evaluate_policy(model, env, n_eval_episodes=100, deterministic=True)
     line = {"task": name, "system": system, "seed": seed, "score": score, "spread": spread, "seconds": round(seconds)}
     with RESULTS.open("a") as file:
