@@ -35,7 +35,7 @@ def prepared(model: DistributionalPPO, clip: ValueClip) -> tuple[Rows, Evaluatio
     buffer, policy, scale = model.rollout_buffer, model.policy, model.critic_scale
     assert buffer is not None and model._targets is not None
     scales: dict[str, Any] = {"scale": scale.rollout_scale, "support": scale.rollout_support}
-    targets = prepare_value_targets(policy, model._targets.samples, buffer.raw_values, **scales, clip=clip)
+    targets = prepare_value_targets(policy, model._targets.samples, buffer.raw_values, **scales, clip=clip, kappa=0.0)
     sequences = cut(buffer.starts.numpy(), 6)
     batch = next(minibatches(sequences, 3, 40, np.random.default_rng(2), torch.device("cpu")))
     assert 0 < int(batch.mask.sum()) < batch.mask.numel()  # there is padding
@@ -57,18 +57,18 @@ def test_each_quantile_critic_is_clipped_against_its_own_past(mode: Any) -> None
     learn(model, 2)
     rows, evaluation, targets, weights = prepared(model, ValueClip(mode=mode, radius=0.05))
     found = minibatch_losses(model.policy, rows, evaluation, targets, weights)
-    assert targets.old is not None and targets.ordered is not None
+    assert targets.old is not None and targets.sorted is not None
     levels, grid = model.policy.critic.levels, model.policy.critic.weights
     assert levels is not None
     index = rows.index.reshape(rows.mask.shape)[rows.mask]  # (n,) real rows
     for c in (0, 1):
-        new, old, wanted = evaluation.values[rows.mask][:, c], targets.old[index, c], targets.ordered[index]
+        new, old, wanted = evaluation.values[rows.mask][:, c], targets.old[index, c], targets.sorted.values[index]
         held = value_clipping.clip_quantiles(new, old, radius=0.05, mode=mode, weights=grid)
         loss = quantile.huber_loss(new, wanted, levels, kappa=0.0)
         clipped = quantile.huber_loss(held, wanted, levels, kappa=0.0)
         assert_close(found.per_critic[c], torch.maximum(loss, clipped).sum(), rtol=1e-5, atol=1e-5)
         assert not torch.equal(loss, clipped)
-    swapped = ValueTargets(targets.ordered, targets.sums, old=targets.old.flip(1))
+    swapped = ValueTargets(targets.sorted, old=targets.old.flip(1))
     other = minibatch_losses(model.policy, rows, evaluation, swapped, weights)
     assert float((other.per_critic - found.per_critic).detach().abs().min()) > 1e-2
 

@@ -46,6 +46,7 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
         scale=model.critic_scale.rollout_scale,
         support=model.critic_scale.rollout_support,
         clip=clip,
+        kappa=0.0,
     )
     sequences = cut(buffer.starts.numpy(), model.updater.sequence_length)
     batch = next(minibatches(sequences, 3, None, np.random.default_rng(0), torch.device("cpu")))

@@ -156,7 +156,7 @@ def test_values_of_the_rollout_belong_to_the_same_pass_as_its_actions() -> None:
     for t in range(23):
         state = forget(state, buffer.starts[t])
         with torch.no_grad():
-            step = model.policy.act(buffer.observations[t], state, noise[t])
+            step = model.policy.act(buffer.observations[t].clone(), state, noise[t])  # aligned as in the rollout
         state = step.memory
         assert torch.equal(step.action, buffer.actions[t])
         assert torch.equal(step.log_prob, buffer.log_probs[t])

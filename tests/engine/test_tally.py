@@ -12,7 +12,7 @@ def test_means_are_weighted_and_extremes_are_not() -> None:
     tally = Tally()
     tally.mean(3.0, train__loss=torch.tensor(2.0))
     tally.mean(1.0, train__loss=6.0)
-    for value in (torch.tensor(-4.0), 7.5, torch.tensor([1.0])):
+    for value in (torch.tensor(-4.0), 7.5, torch.tensor(1.0)):
         for kind in ("max", "min", "sum"):
             tally.extreme(kind, kind, value)
     # (3·2 + 1·6)/4 = 3; the sum −4 + 7.5 + 1 = 4.5

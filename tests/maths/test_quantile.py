@@ -11,7 +11,7 @@ from torch import tensor
 from torch.testing import assert_close
 
 from leeward.errors import ArgumentError, ShapeError
-from leeward.maths.quantile import at_level, huber_loss, prefix_sums, sorted_huber_loss, tail_levels, uniform_levels
+from leeward.maths.quantile import at_level, huber_loss, sort_targets, sorted_huber_loss, tail_levels, uniform_levels
 
 F64 = torch.float64
 finite = st.floats(-50, 50)
@@ -205,12 +205,12 @@ def test_as_kappa_goes_to_zero_the_minimiser_is_the_empirical_quantile(tau):
 def test_descent_on_the_loss_finds_the_quantiles_of_a_normal():
     levels, _ = tail_levels(12, 0.05, n_tail=4)
     targets = torch.from_numpy(stats.norm.ppf((np.arange(4000) + 0.5) / 4000))
-    prepared = prefix_sums(targets)
+    prepared = sort_targets(targets, squares=True)
     q = torch.zeros(12, dtype=F64, requires_grad=True)
     optimiser = torch.optim.Adam([q], lr=0.05)
     for _ in range(600):
         optimiser.zero_grad()
-        sorted_huber_loss(q, *prepared, levels, kappa=0.01).backward()
+        sorted_huber_loss(q[None], prepared, levels, kappa=0.01).sum().backward()
         optimiser.step()
     exact = torch.from_numpy(stats.norm.ppf(levels.numpy()))
     assert_close(q.detach(), exact, rtol=0, atol=0.05)
@@ -237,7 +237,7 @@ def test_what_is_not_finite_stays_visible_in_its_own_row(poison, kappa):
 @pytest.mark.parametrize(
     ("quantiles", "targets", "levels", "kappa", "message"),
     [
-        (torch.zeros(2, 3), torch.zeros(4, 5), [0.2, 0.5, 0.8], 1.0, r"\(2, 3\) and targets \(4, 5\) must agree"),
+        (torch.zeros(2, 3), torch.zeros(4, 5), [0.2, 0.5, 0.8], 1.0, r"\(2, 1, 3\) and targets \(4, 5\) must agree"),
         (torch.zeros(2, 3), torch.zeros(2, 5), [0.2, 0.8], 1.0, "one entry per level, 2, got 3"),
         (torch.zeros(2, 3), torch.zeros(2, 0), [0.2, 0.5, 0.8], 1.0, "targets need at least one entry"),
         (torch.zeros(2, 3), torch.zeros(2, 5), [0.5, 0.2, 0.8], 1.0, "levels must rise strictly"),

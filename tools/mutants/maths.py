@@ -168,11 +168,17 @@ MUTANTS = [
     row(
         "A-math3 asymmetry flipped",
         "quantile",
-        "((1.0 - levels) * under + levels * over)",
-        "(levels * under + (1.0 - levels) * over)",
+        "loss = (1.0 - levels) * under + levels * over",
+        "loss = levels * under + (1.0 - levels) * over",
     ),
-    row("A-math3 no asymmetry", "quantile", "((1.0 - levels) * under + levels * over)", "(0.5 * under + 0.5 * over)"),
-    row("A-math3 sum over levels", "quantile", "+ levels * over).mean(-1) / M", "+ levels * over).sum(-1) / M"),
+    row(
+        "A-math3 no asymmetry",
+        "quantile",
+        "loss = (1.0 - levels) * under + levels * over",
+        "loss = 0.5 * under + 0.5 * over",
+    ),
+    row("A-math3 pinball flipped", "quantile", "count - M * levels)", "count - M * (1.0 - levels))"),
+    row("A-math3 sum over levels", "quantile", "return each.mean(-1) / M", "return each.sum(-1) / M"),
     row(
         "A-math3 kappa not divided out",
         "quantile",
@@ -188,8 +194,8 @@ MUTANTS = [
     row(
         "float32 sums not centred",
         "quantile",
-        "centred = ordered - ordered[..., ordered.shape[-1] // 2, None]",
-        "centred = ordered",
+        "centred = values - values[..., values.shape[-1] // 2, None]",
+        "centred = values",
     ),
     row(
         "levels unchecked by the loss",

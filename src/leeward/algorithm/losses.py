@@ -33,8 +33,7 @@ class Coefficients:
 class ValueTargets:
     """The rollout's value targets in the form the critic's loss takes, one row per step (T·B)."""
 
-    ordered: Tensor | None = None  # (T·B, M), quantile critics
-    sums: Tensor | None = None  # (T·B, M + 1, 2)
+    sorted: quantile.SortedTargets | None = None  # (T·B, M), quantile critics
     probs: Tensor | None = None  # (T·B, K), categorical critics
     scalars: Tensor | None = None  # (T·B,), scalar critics
     old: Tensor | None = None  # (T·B, C, N): the rollout's own predictions (categorical: probabilities), if clipped
@@ -105,6 +104,7 @@ def prepare_value_targets(
     scale: tuple[float, float],
     support: Tensor | None,
     clip: ValueClip,
+    kappa: float,
 ) -> ValueTargets:
     """Encode the targets once per rollout; `scale` or `support` is the one the rollout's own raw values are in."""
     mean, std = float(policy.return_mean), float(policy.return_std)
@@ -122,8 +122,7 @@ def prepare_value_targets(
         old = ((raw_values * scale[1] + scale[0] - mean) / std).flatten(0, 1)
     encoded = (rows - mean) / std
     if isinstance(critic, QuantileCritic):
-        ordered, sums = quantile.prefix_sums(encoded)
-        return ValueTargets(ordered=ordered, sums=sums, old=old)
+        return ValueTargets(sorted=quantile.sort_targets(encoded, squares=kappa > 0.0), old=old)
     return ValueTargets(scalars=encoded.mean(-1), old=old)
 
 
@@ -190,13 +189,10 @@ def _value_loss(
 
     critic = policy.critic
     if isinstance(critic, QuantileCritic):
-        assert targets.ordered is not None and targets.sums is not None
-        ordered, sums = pick(targets.ordered), pick(targets.sums)
-        each = [
-            quantile.sorted_huber_loss(values[..., c, :], ordered, sums, critic.levels, kappa=weights.kappa)
-            for c in range(values.shape[-2])
-        ]
-        return torch.stack(each, -1)
+        assert targets.sorted is not None
+        ordered, first, second = targets.sorted
+        ready = quantile.SortedTargets(pick(ordered), pick(first), None if second is None else pick(second))
+        return quantile.sorted_huber_loss(values, ready, critic.levels, kappa=weights.kappa)
     if isinstance(critic, CategoricalCritic):
         assert targets.probs is not None
         wanted = pick(targets.probs).unsqueeze(-2).expand_as(values)

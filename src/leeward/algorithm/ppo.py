@@ -405,6 +405,7 @@ class DistributionalPPO(BaseAlgorithm):
             scale=self.critic_scale.rollout_scale,
             support=self.critic_scale.rollout_support,
             clip=clip,
+            kappa=self.kappa,
         )
         policy.set_training_mode(True)
         lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts)

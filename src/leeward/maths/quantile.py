@@ -1,6 +1,7 @@
 """Quantile levels and the quantile Huber loss."""
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +10,23 @@ from leeward.errors import ArgumentError, ShapeError
 from leeward.maths.checks import check_finite, check_last_axis, check_levels, check_not_negative
 from leeward.maths.quadrature import gauss_legendre
 
-__all__ = ["at_level", "huber_loss", "prefix_sums", "sorted_huber_loss", "tail_levels", "uniform_levels"]
+__all__ = [
+    "SortedTargets",
+    "at_level",
+    "huber_loss",
+    "sort_targets",
+    "sorted_huber_loss",
+    "tail_levels",
+    "uniform_levels",
+]
+
+
+class SortedTargets(NamedTuple):
+    """What the quantile loss needs of M targets: sorted, and running sums of (t − c), c the middle one."""
+
+    values: Tensor  # (..., M)
+    first: Tensor  # (..., M + 1), Σ (t − c) over the smallest 0, 1, ..., M
+    second: Tensor | None  # (..., M + 1), Σ (t − c)², for κ > 0
 
 
 def uniform_levels(n: int) -> tuple[Tensor, Tensor]:  # -> (n,), (n,) float64
@@ -68,57 +85,64 @@ def huber_loss(quantiles: Tensor, targets: Tensor, levels: Tensor, *, kappa: flo
     """
     check_levels(levels)
     check_last_axis(targets=targets)
-    return sorted_huber_loss(quantiles, *prefix_sums(targets), levels, kappa=kappa)
+    ready = sort_targets(targets, squares=kappa > 0.0)
+    return sorted_huber_loss(quantiles.unsqueeze(-2), ready, levels, kappa=kappa).squeeze(-1)
 
 
-def prefix_sums(targets: Tensor) -> tuple[Tensor, Tensor]:  # (..., M) -> (..., M), (..., M + 1, 2)
-    """What the loss needs of the targets, to be made once per rollout: the sorted values, and running sums of
-    (t − c) and (t − c)², c the middle target: centred, so that float32 sums of squares keep their digits."""
-    ordered = targets.sort(-1).values
-    centred = ordered - ordered[..., ordered.shape[-1] // 2, None]
-    sums = torch.stack([centred, centred.square()], -1).cumsum(-2)  # (..., M, 2)
-    return ordered, torch.nn.functional.pad(sums, (0, 0, 1, 0))
+def sort_targets(targets: Tensor, *, squares: bool) -> SortedTargets:  # (..., M)
+    """Prepare targets for `sorted_huber_loss`, once per rollout; `squares` are needed for κ > 0 only."""
+    values = targets.sort(-1).values
+    # Centred on the middle target, so that float32 sums of squares keep their digits.
+    centred = values - values[..., values.shape[-1] // 2, None]
+
+    def running(terms: Tensor) -> Tensor:
+        return torch.nn.functional.pad(terms.cumsum(-1), (1, 0))
+
+    return SortedTargets(values, running(centred), running(centred.square()) if squares else None)
 
 
-def sorted_huber_loss(quantiles: Tensor, ordered: Tensor, sums: Tensor, levels: Tensor, *, kappa: float) -> Tensor:
-    """`huber_loss` on targets prepared by `prefix_sums`; exact, and so is its gradient (the counts have none).
+def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor, *, kappa: float) -> Tensor:
+    """`huber_loss` of C critics on the same targets, (..., C, N) -> (..., C); exact, and so is its gradient.
 
     Runs once per minibatch, so it checks shapes only: the levels are checked where they are made. In float32 the
     gradient on standardised targets errs by about 1e-7/κ of its size, so that κ = 0 is better than κ below 1e-3.
     """
-    if quantiles.shape[:-1] != ordered.shape[:-1]:
+    ordered = targets.values
+    if quantiles.shape[:-2] != ordered.shape[:-1]:
         raise ShapeError(
-            f"quantiles {tuple(quantiles.shape)} and targets {tuple(ordered.shape)} must agree on all axes but the last"
+            f"quantiles {tuple(quantiles.shape)} and targets {tuple(ordered.shape)} must agree on all axes but "
+            "(critics, levels) and (targets)"
         )
     if quantiles.shape[-1] != len(levels):
         raise ShapeError(f"quantiles need one entry per level, {len(levels)}, got {quantiles.shape[-1]}")
     if quantiles.dtype != ordered.dtype:
         raise ArgumentError(f"quantiles and targets must have one dtype, got {quantiles.dtype} and {ordered.dtype}")
     check_not_negative(kappa=kappa)
-    M = ordered.shape[-1]
-    levels = levels.to(quantiles.dtype)
-    q = quantiles - ordered[..., M // 2, None]  # (..., N), centred like the sums
-    total = sums[..., -1:, 0]  # (..., 1)
+    M, shape = ordered.shape[-1], quantiles.shape
+    points = quantiles.flatten(-2)  # (..., C·N)
+    levels = levels.to(points.dtype).repeat(shape[-2])
+    q = points - ordered[..., M // 2, None]  # centred like the sums
+    total = targets.first[..., -1:]  # (..., 1)
 
-    def below(points: Tensor) -> tuple[Tensor, Tensor]:  # number of targets under each point, as index and as float
-        index = torch.searchsorted(ordered, points.detach().contiguous())
+    def below(thresholds: Tensor) -> tuple[Tensor, Tensor]:  # number of targets under each, as index and as float
+        index = torch.searchsorted(ordered, thresholds.detach().contiguous())
         return index, index.to(q.dtype)
 
-    def running(index: Tensor, power: int) -> Tensor:  # (..., N): sum of (t − c)^power over the targets below
-        return sums[..., power - 1].gather(-1, index)
-
-    index, count = below(quantiles)
-    first = running(index, 1)
-    if kappa == 0.0:
-        under = count * q - first  # Σ (q − t) over t < q
-        over = (total - first) - (M - count) * q  # Σ (t − q) over t ≥ q
+    index, count = below(points)
+    first = targets.first.gather(-1, index)
+    if kappa == 0.0:  # (1 − τ) Σ_{t<q} (q − t) + τ Σ_{t≥q} (t − q), written so that one product carries the gradient
+        loss = torch.addcmul(levels * total - first, q, count - M * levels)
     else:
-        low_index, low = below(quantiles - kappa)
-        high_index, high = below(quantiles + kappa)
-        low_first, high_first = running(low_index, 1), running(high_index, 1)
-        second = running(index, 2)
-        near_under = (count - low) * q.square() - 2.0 * q * (first - low_first) + second - running(low_index, 2)
-        near_over = (high - count) * q.square() - 2.0 * q * (high_first - first) + running(high_index, 2) - second
+        if targets.second is None:
+            raise ArgumentError("kappa > 0 needs targets prepared with squares=True")
+        low_index, low = below(points - kappa)
+        high_index, high = below(points + kappa)
+        low_first, high_first = (targets.first.gather(-1, i) for i in (low_index, high_index))
+        second, low_second, high_second = (targets.second.gather(-1, i) for i in (index, low_index, high_index))
+        near_under = (count - low) * q.square() - 2.0 * q * (first - low_first) + second - low_second
+        near_over = (high - count) * q.square() - 2.0 * q * (high_first - first) + high_second - second
         under = low * (q - 0.5 * kappa) - low_first + near_under / (2.0 * kappa)
         over = (total - high_first) - (M - high) * (q + 0.5 * kappa) + near_over / (2.0 * kappa)
-    return ((1.0 - levels) * under + levels * over).mean(-1) / M
+        loss = (1.0 - levels) * under + levels * over
+    each: Tensor = loss.unflatten(-1, shape[-2:])
+    return each.mean(-1) / M

@@ -81,30 +81,28 @@ class ActionHead(nn.Module):
         return action
 
 
-def _sample_logits(logits: Tensor, noise: Tensor) -> Tensor:  # (..., K), (..., 1) -> (..., 1)
+def _sample_choice(logs: Tensor, noise: Tensor) -> Tensor:  # (..., K), (..., 1) -> (..., 1)
     """The inverse of the distribution function at a uniform number."""
     # Divided by the sum as it came out: rounded below 1, it would leave the last action a chance even when masked.
-    cumulative = logits.softmax(-1).cumsum(-1)
+    cumulative = logs.exp().cumsum(-1)
     edges = cumulative[..., :-1] / cumulative[..., -1:]  # the last edge is 1
-    return (noise >= edges).sum(-1, keepdim=True).to(logits.dtype)
+    return (noise >= edges).sum(-1, keepdim=True).to(logs.dtype)
 
 
-def _log_prob_logits(logits: Tensor, action: Tensor) -> Tensor:  # (..., K), (..., 1) -> (...)
-    return logits.log_softmax(-1).gather(-1, action.long()).squeeze(-1)
+def _log_prob_choice(logs: Tensor, action: Tensor) -> Tensor:  # (..., K), (..., 1) -> (...)
+    return logs.gather(-1, action.long()).squeeze(-1)
 
 
-def _entropy_logits(logits: Tensor) -> Tensor:  # (..., K) -> (...)
-    logs = logits.log_softmax(-1)
+def _entropy_choice(logs: Tensor) -> Tensor:  # (..., K) -> (...)
     return -(logs.exp() * logs).sum(-1)
 
 
-def _kl_logits(old: Tensor, new: Tensor) -> Tensor:  # (..., K) -> (...)
-    logs = old.log_softmax(-1)
-    return (logs.exp() * (logs - new.log_softmax(-1))).sum(-1)
+def _kl_choice(old: Tensor, new: Tensor) -> Tensor:  # (..., K) -> (...)
+    return (old.exp() * (old - new)).sum(-1)
 
 
 class CategoricalHead(ActionHead):
-    """One discrete action; the parameters are its logits."""
+    """One discrete action; the parameters are the log-probabilities of its choices."""
 
     noise_kind: ClassVar[str] = "uniform"
 
@@ -118,27 +116,30 @@ class CategoricalHead(ActionHead):
     def choices(self) -> list[int]:
         return [self.net.out_features]
 
+    def forward(self, latent: Tensor, action_masks: Tensor | None = None) -> Tensor:
+        return super().forward(latent, action_masks).log_softmax(-1)
+
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        return _sample_logits(parameters, noise)
+        return _sample_choice(parameters, noise)
 
     def mode(self, parameters: Tensor) -> Tensor:
         return parameters.argmax(-1, keepdim=True).to(parameters.dtype)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        return _log_prob_logits(parameters, action)
+        return _log_prob_choice(parameters, action)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        return _entropy_logits(parameters)
+        return _entropy_choice(parameters)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
-        return _kl_logits(old, new)
+        return _kl_choice(old, new)
 
     def to_env(self, action: Tensor) -> Tensor:
         return action.squeeze(-1).long() + self.first
 
 
 class MultiCategoricalHead(ActionHead):
-    """Several independent discrete actions, their logits side by side."""
+    """Several independent discrete actions, the log-probabilities of their choices side by side."""
 
     noise_kind: ClassVar[str] = "uniform"
     first: Tensor
@@ -156,27 +157,31 @@ class MultiCategoricalHead(ActionHead):
     def choices(self) -> list[int]:
         return self.sizes
 
+    def forward(self, latent: Tensor, action_masks: Tensor | None = None) -> Tensor:
+        logits = self._split(super().forward(latent, action_masks))
+        return torch.cat([each.log_softmax(-1) for each in logits], -1)
+
     def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
         pieces: tuple[Tensor, ...] = parameters.split(self.sizes, -1)
         return pieces
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
         pieces = zip(self._split(parameters), noise.split(1, -1), strict=True)
-        return torch.cat([_sample_logits(logits, uniform) for logits, uniform in pieces], -1)
+        return torch.cat([_sample_choice(logs, uniform) for logs, uniform in pieces], -1)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return torch.stack([logits.argmax(-1) for logits in self._split(parameters)], -1).to(parameters.dtype)
+        return torch.stack([logs.argmax(-1) for logs in self._split(parameters)], -1).to(parameters.dtype)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         pieces = zip(self._split(parameters), action.split(1, -1), strict=True)
-        return torch.stack([_log_prob_logits(logits, chosen) for logits, chosen in pieces], -1).sum(-1)
+        return torch.stack([_log_prob_choice(logs, chosen) for logs, chosen in pieces], -1).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        return torch.stack([_entropy_logits(logits) for logits in self._split(parameters)], -1).sum(-1)
+        return torch.stack([_entropy_choice(logs) for logs in self._split(parameters)], -1).sum(-1)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         pieces = zip(self._split(old), self._split(new), strict=True)
-        return torch.stack([_kl_logits(before, after) for before, after in pieces], -1).sum(-1)
+        return torch.stack([_kl_choice(before, after) for before, after in pieces], -1).sum(-1)
 
     def to_env(self, action: Tensor) -> Tensor:
         return action.long() + self.first

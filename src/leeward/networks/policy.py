@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from leeward.errors import ArgumentError, CheckpointError
 from leeward.maths.nested import Memory, Observation, forget, map_observation
 from leeward.networks.action_distributions import make_action_head
+from leeward.networks.activations import with_quick_tanh
 from leeward.networks.lstm import Recurrence
 from leeward.networks.observation import ObservationNormaliser
 from leeward.networks.value_heads import ValueDistribution, make_critic
@@ -152,7 +153,7 @@ class DistributionalPolicy(BasePolicy):
             elif not shared_lstm:
                 self.critic_projection = nn.Linear(features, lstm_hidden_size)
 
-        self.actor_mlp = nn.Sequential(*create_mlp(width, -1, layers.get("pi", []), activation_fn))
+        self.actor_mlp = with_quick_tanh(create_mlp(width, -1, layers.get("pi", []), activation_fn))
         self.action_head = make_action_head(
             action_space,
             (layers.get("pi") or [width])[-1],
@@ -168,7 +169,7 @@ class DistributionalPolicy(BasePolicy):
         )
         n_critics = 2 if twin_critics else 1
         self.critic_mlps = nn.ModuleList(
-            nn.Sequential(*create_mlp(width, -1, layers.get("vf", []), activation_fn)) for _ in range(n_critics)
+            with_quick_tanh(create_mlp(width, -1, layers.get("vf", []), activation_fn)) for _ in range(n_critics)
         )
         latent = (layers.get("vf") or [width])[-1]
         self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))

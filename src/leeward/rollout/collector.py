@@ -20,9 +20,10 @@ OnStep = Callable[[dict[str, Any]], bool]
 
 
 def as_tensors(observation: RawObservation, device: torch.device) -> Observation:
+    """Copies, at torch's own alignment: MKL rounds differently where an array starts elsewhere."""
     if isinstance(observation, dict):
-        return {key: torch.as_tensor(value, device=device) for key, value in observation.items()}
-    return torch.as_tensor(observation, device=device)
+        return {key: torch.tensor(value, device=device) for key, value in observation.items()}
+    return torch.tensor(observation, device=device)
 
 
 class Collector:

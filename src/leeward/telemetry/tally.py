@@ -39,8 +39,9 @@ class Tally:
         series = {name: values for name, (values, _) in self._means.items()}
         series |= {name: values for name, (_, values) in self._extremes.items()}
         tensors = [value for values in series.values() for value in values if isinstance(value, Tensor)]
-        stacked = [tensor.to(torch.float64).reshape(()) for tensor in tensors]
-        host = iter(torch.stack(stacked).tolist() if stacked else [])
+        # Counts are whole numbers; each `to` costs more than the stack of all.
+        alike = [tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32) for tensor in tensors]
+        host = iter(torch.stack(alike).tolist() if alike else [])
         numbers = {
             name: [next(host) if isinstance(value, Tensor) else value for value in values]
             for name, values in series.items()
