@@ -43,7 +43,14 @@ def prepared(model: DistributionalPPO, clip: ValueClip) -> tuple[Rows, Evaluatio
     times, envs = (torch.as_tensor(x)[batch.sequences] for x in (sequences.times, sequences.envs))
     evaluation = policy.evaluate(rows.observations, rows.actions, buffer.memory_before(times, envs))
     weights = Coefficients(
-        clip_range=0.2, value_weight=0.5, ent_coef=0.0, kappa=0.0, value_clip=clip, kl_penalty=0.0, awr=None
+        clip_range=0.2,
+        value_weight=0.5,
+        risk_weight=0.5,
+        ent_coef=0.0,
+        kappa=0.0,
+        value_clip=clip,
+        kl_penalty=0.0,
+        awr=None,
     )
     return rows, evaluation, targets, weights
 

@@ -37,7 +37,14 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     assert buffer is not None and model._targets is not None
     clip = ValueClip(mode=critic_clip)
     weights = Coefficients(
-        clip_range=0.2, value_weight=0.5, ent_coef=0.01, kappa=0.0, value_clip=clip, kl_penalty=1.0, awr=AWR()
+        clip_range=0.2,
+        value_weight=0.5,
+        risk_weight=0.5,
+        ent_coef=0.01,
+        kappa=0.0,
+        value_clip=clip,
+        kl_penalty=1.0,
+        awr=AWR(),
     )
     targets = prepare_value_targets(
         policy,

@@ -30,23 +30,22 @@ MUTANTS = [
     row(
         "A8 a time limit is valued with the memory before its step",
         "rollout/collector",
-        "self._final_values(truncated, infos, step.memory, t)",
-        "self._final_values(truncated, infos, memory, t)",
+        "self._finals(truncated, infos, step.memory, t)",
+        "self._finals(truncated, infos, memory, t)",
         "rollout.py",
     ),
     row(
         "A8 a time limit's final observation is fed twice",
         "rollout/collector",
-        "        return self.policy.values(as_tensors(stacked, self.policy.device), own)",
-        "        final = as_tensors(stacked, self.policy.device)\n"
-        "        return self.policy.values(final, self.policy.advance(final.unsqueeze(0), own))",
+        "self.policy.values(finals, own)",
+        "self.policy.values(finals, self.policy.advance(finals.unsqueeze(0), own))",
         "rollout.py",
     ),
     row(
         "A8 a time limit is valued with another env's memory",
         "rollout/collector",
-        "own = tuple(part[:, envs] for part in memory)",
-        "own = tuple(part[:, : len(envs)] for part in memory)",
+        "tuple(part[:, envs] for part in memory)",
+        "tuple(part[:, : len(envs)] for part in memory)",
         "rollout.py",
     ),
     row(
@@ -195,8 +194,8 @@ MUTANTS = [
     row(
         "N1 the critics receive no gradient",
         "networks/policy",
-        "            self._values(critic_latent),\n            hidden,",
-        "            self._values(critic_latent).detach().requires_grad_(),\n            hidden,",
+        "            self._values(critic_latent),\n",
+        "            self._values(critic_latent).detach().requires_grad_(),\n",
         "gradient_matrix.py",
     ),
     row(

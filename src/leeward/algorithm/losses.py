@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.config.learning import AWR, ValueClip
 from leeward.maths import categorical, policy_loss, quantile, value_clipping
 from leeward.maths.nested import Observation, map_observation
@@ -22,6 +23,7 @@ class Coefficients:
 
     clip_range: float
     value_weight: float  # of the value loss, which is in units of the return scale
+    risk_weight: float  # of the losses of the risk heads, in units of their own scales
     ent_coef: float
     kappa: float
     value_clip: ValueClip
@@ -49,6 +51,7 @@ class Rows:
     action_parameters: Tensor
     log_probs: Tensor
     advantages: Tensor
+    exploring: Tensor | None  # (L, S) bool: the policy learns from these; None = from all
     index: Tensor  # (L·S,)
     mask: Tensor
     n_real: int
@@ -65,6 +68,7 @@ class Losses:
     per_critic: Tensor
     per_critic_unclipped: Tensor
     per_critic_clipped: Tensor | None
+    risk: Tensor  # of the risk heads
     value_clipped: Tensor | None  # number of real steps whose prediction was clipped, mean over critics
     entropy: Tensor
     log_ratio: Tensor  # (L, S), detached
@@ -79,6 +83,7 @@ def gather(buffer: RolloutBuffer, advantages: Tensor, batch: Batch) -> Rows:
     """Pick the steps of a minibatch out of the rollout."""
     index = batch.rows.flatten()
     shape = batch.rows.shape
+    exploring = None if buffer.risk is None or buffer.risk.deployed is None else ~buffer.risk.deployed
 
     def pick(tensor: Tensor) -> Tensor:
         return _rows(tensor.flatten(0, 1), index, shape)
@@ -90,6 +95,7 @@ def gather(buffer: RolloutBuffer, advantages: Tensor, batch: Batch) -> Rows:
         pick(buffer.action_parameters),
         pick(buffer.log_probs),
         pick(advantages),
+        None if exploring is None else pick(exploring.expand(buffer.shape)),
         index,
         batch.mask,
         batch.n_real,
@@ -127,7 +133,12 @@ def prepare_value_targets(
 
 
 def minibatch_losses(
-    policy: DistributionalPolicy, rows: Rows, evaluation: Evaluation, targets: ValueTargets, weights: Coefficients
+    policy: DistributionalPolicy,
+    rows: Rows,
+    evaluation: Evaluation,
+    targets: ValueTargets,
+    weights: Coefficients,
+    risk: RiskTargets | None = None,
 ) -> Losses:
     """Clipped surrogate, distributional value loss of each critic, entropy, and what is switched on beside them."""
 
@@ -135,18 +146,21 @@ def minibatch_losses(
         mask = rows.mask.reshape(rows.mask.shape + (1,) * (values.ndim - 2))
         return values.masked_fill(~mask, 0.0).sum((0, 1))
 
+    def of_policy(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored
+        return total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0))
+
     log_ratio = evaluation.log_prob - rows.log_probs
-    surrogate = total(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
+    surrogate = of_policy(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
     kl = policy.action_head.kl(rows.action_parameters, evaluation.action_parameters)  # (L, S)
     awr = torch.zeros_like(surrogate)
     if weights.awr is not None:
         sample_weights = policy_loss.awr_weights(
             rows.advantages, beta=weights.awr.beta, max_weight=weights.awr.max_weight
         )
-        awr = -weights.awr.coef * total(sample_weights * evaluation.log_prob)
+        awr = -weights.awr.coef * of_policy(sample_weights * evaluation.log_prob)
     policy_term = surrogate + awr
     if weights.kl_penalty > 0.0:
-        policy_term = policy_term + weights.kl_penalty * total(kl)
+        policy_term = policy_term + weights.kl_penalty * of_policy(kl)
 
     unclipped = _value_loss(policy, evaluation.values, rows, targets, weights)  # (L, S, C)
     chosen, clipped, active = unclipped, None, None
@@ -156,8 +170,12 @@ def minibatch_losses(
         chosen = torch.maximum(unclipped, clipped)
         active = total(moved).mean()
     per_critic = total(chosen)  # (C,)
-    entropy = total(evaluation.entropy)
+    entropy = of_policy(evaluation.entropy)
     loss = policy_term + weights.value_weight * per_critic.mean() - weights.ent_coef * entropy
+    heads = torch.zeros_like(surrogate)
+    if risk is not None:
+        heads = total(_risk_loss(policy, evaluation, rows, risk))
+        loss = loss + weights.risk_weight * heads
     return Losses(
         total=loss,
         policy=policy_term,
@@ -166,6 +184,7 @@ def minibatch_losses(
         per_critic=per_critic,
         per_critic_unclipped=total(unclipped),
         per_critic_clipped=None if clipped is None else total(clipped),
+        risk=heads,
         value_clipped=active,
         entropy=entropy,
         log_ratio=log_ratio.detach(),
@@ -200,6 +219,19 @@ def _value_loss(
         return categorical.cross_entropy(logits, wanted)
     assert targets.scalars is not None
     return (values.squeeze(-1) - pick(targets.scalars).unsqueeze(-1)).square()
+
+
+def _risk_loss(
+    policy: DistributionalPolicy, evaluation: Evaluation, rows: Rows, targets: RiskTargets
+) -> Tensor:  # (L, S): squared error of the cost critics, pinball loss one step ahead; both act on the risk heads alone
+    assert evaluation.risk is not None and policy.risk_heads is not None
+    shape, critic = rows.mask.shape, policy.risk_heads.step_critic
+    costs: Tensor = (evaluation.risk.costs - _rows(targets.costs, rows.index, shape)).square().mean(-1)
+    values, first = (_rows(part, rows.index, shape) for part in targets.step[:2])
+    ahead = quantile.SortedTargets(values, first, None)
+    step = quantile.sorted_huber_loss(evaluation.risk.step.unsqueeze(-2), ahead, critic.levels, kappa=0.0).squeeze(-1)
+    both: Tensor = costs + critic.squared_error_units * step
+    return both
 
 
 def _clip(

@@ -7,7 +7,8 @@ them, owns their state, and speaks SB3's language to callbacks, loggers and envs
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
@@ -24,13 +25,14 @@ from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
+from leeward.algorithm.risk_constraint import RiskControl
 from leeward.algorithm.targets import Targets, make_targets
 from leeward.algorithm.update import Lesson, Updater, metric_groups
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, ValueClip
+from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, Risk, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
 from leeward.maths import advantage
-from leeward.maths.nested import map_observation
+from leeward.maths.nested import forget, map_observation
 from leeward.networks.action_distributions import GaussianHead
 from leeward.networks.outlook import Outlook
 from leeward.networks.policy import (
@@ -67,7 +69,8 @@ class DistributionalPPO(BaseAlgorithm):
       micro_batch_size: real steps per backward pass; gradients add up to those of the whole minibatch.
       action_distribution: "auto", "gaussian" or "squashed", for Box actions.
       max_consecutive_skips: minibatches in a row that may fail to be finite before training stops.
-      value_clip, entropy, kl_penalty, awr: one dict per idea, see `leeward.config.learning`.
+      value_clip, entropy, kl_penalty, awr, risk: one dict per idea, see `leeward.config.learning`; `risk` also takes
+        several in a list.
     `normalize_advantage` also takes "global", "per_env" or "none"; True is "global", once per rollout.
     """
 
@@ -126,6 +129,7 @@ class DistributionalPPO(BaseAlgorithm):
         entropy: Mapping[str, Any] | Entropy | None = None,
         kl_penalty: Mapping[str, Any] | KLPenalty | None = None,
         awr: Mapping[str, Any] | AWR | None = None,
+        risk: Mapping[str, Any] | Risk | Sequence[Mapping[str, Any] | Risk] | None = None,
     ) -> None:
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
             raise ArgumentError(
@@ -167,6 +171,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.entropy = _dict("entropy", Entropy, entropy)
         self.kl_penalty = _dict("kl_penalty", KLPenalty, kl_penalty)
         self.awr = _dict("awr", AWR, awr)
+        self.risk = _constraints(risk)
         self._check_arguments()
         self.missing_arguments: dict[str, str] = {}  # schedules a loaded file could only name
         self.stream_seed = (
@@ -236,7 +241,8 @@ class DistributionalPPO(BaseAlgorithm):
             levels=self.levels,
             n_atoms=self.n_atoms,
             twin_critics=self.twin_critics,
-            action_distribution="gaussian" if self.action_distribution == "auto" else self.action_distribution,
+            action_distribution=self._action_distribution(),
+            risk=self.risk,
             **self.policy_kwargs,
         ).to(self.device)
         self.policy.optimizer = build_optimizer(
@@ -244,7 +250,12 @@ class DistributionalPPO(BaseAlgorithm):
         )
         self.clip_schedule = FloatSchedule(self.clip_range)
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
-        self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or Entropy())
+        self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or self._default_entropy())
+        self.risk_control = None
+        if self.policy.risk_heads is not None:
+            self.risk_control = RiskControl(
+                self.policy.risk_heads, self.risk, self.n_envs, gamma=self.gamma, lam=self.gae_lambda
+            )
         self.kl_controller = None if self.kl_penalty is None else KLPenaltyController(self.kl_penalty)
         burn_in = self.burn_in if self.policy.cell is not None else 0
         self.critic_scale = CriticScale(self.policy, self._effective_sequence_length(), burn_in)
@@ -278,6 +289,18 @@ class DistributionalPPO(BaseAlgorithm):
         if seed is not None:
             self.stream_seed = seed
         self._predict_noise = streams.generator(self.stream_seed, streams.PREDICT, 0)
+
+    def _action_distribution(self) -> str:
+        """`auto` is SB3's clipped Gaussian, but squashed under a constraint (docs/ideas/risk.md says why)."""
+        if self.action_distribution != "auto":
+            return self.action_distribution
+        bounded = isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()
+        return "squashed" if self.risk and bounded and not self.use_sde else "gaussian"
+
+    def _default_entropy(self) -> Entropy:
+        """Without `entropy=` exploration fades under a constraint: noise widens the tail that is being measured."""
+        ends = [each.std_scale_end for each in self.risk if each.std_scale_end is not None]
+        return Entropy(std_scale_end=min(ends)) if ends else Entropy()
 
     def _effective_sequence_length(self) -> int:
         if self.policy.cell is None:
@@ -375,6 +398,8 @@ class DistributionalPPO(BaseAlgorithm):
             distributional=self.value_targets == "distributional",
             normalisation=self.normalisation,
             generator=streams.torch_generator(self.stream_seed, streams.TARGETS, self.n_rollouts, self.device),
+            risk=self.risk_control,
+            reward_unit=self._reward_unit(),
         )
         callback.on_rollout_end()
         return True
@@ -392,6 +417,7 @@ class DistributionalPPO(BaseAlgorithm):
         weights = Coefficients(
             clip_range=self.clip_schedule(self._current_progress_remaining),
             value_weight=self._value_weight(),
+            risk_weight=self.vf_coef,
             ent_coef=self.entropy_schedule.effective(progress),
             kappa=self.kappa,
             value_clip=clip,
@@ -409,6 +435,9 @@ class DistributionalPPO(BaseAlgorithm):
         )
         policy.set_training_mode(True)
         lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts)
+        if self.risk_control is not None and targets.risk is not None:
+            encoded = self.risk_control.encode(buffer, targets.risk.costs)
+            lesson = replace(lesson, risk=encoded, risk_part=targets.risk.risk_part)
         metrics |= self.updater.run(lesson, streams.generator(self.stream_seed, streams.SHUFFLE, self.n_rollouts))
         policy.set_training_mode(False)
         self._n_updates += self.n_epochs
@@ -448,11 +477,28 @@ class DistributionalPPO(BaseAlgorithm):
                 map_observation(lambda x: x.flatten(0, 1), buffer.observations)
             )
             metrics["debug/obs_norm_mean_drift"], metrics["debug/obs_norm_std_drift"] = drift
+        if self.risk_control is not None:
+            metrics |= self._risk_predictions()
+            if min(each.alpha for each in self.risk) < 0.01 and "risk/grad_norm" in metrics:
+                metrics["debug/cvar_gradient_norm"] = metrics["risk/grad_norm"]
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         metrics |= vecnormalize_drift.drift(self._vecnormalize_before, now)
         self.last_metrics = metrics
         for name, value in metrics.items():
             self.logger.record(name, value, exclude=None if name in _SHOWN else "stdout")
+
+    @torch.no_grad()
+    def _risk_predictions(self) -> dict[str, float]:
+        """The tails the model predicts where its envs stand now, one step ahead and discounted."""
+        collector, policy, alpha = self.collector, self.policy, self.risk[0].alpha
+        assert collector is not None and policy.risk_heads is not None
+        starts = torch.as_tensor(collector.starts, device=self.device)
+        ahead, whole = policy.outlook(as_tensors(collector.observation, self.device), forget(collector.memory, starts))
+        assert ahead is not None
+        return {
+            "risk/cvar_predicted": float(ahead.cvar(alpha).mean()),
+            "risk/return_cvar_predicted": float(whole.cvar(alpha).mean()),
+        }
 
     def _value_weight(self) -> float:
         """`vf_coef` as SB3 means it, so that settings tuned there carry over.
@@ -461,6 +507,13 @@ class DistributionalPPO(BaseAlgorithm):
         large; the value gradient then has the share in the global clip it has in PPO. Small rewards do not shrink it.
         """
         return self.vf_coef * self.policy.critic.squared_error_units * max(1.0, self.critic_scale.returns.variance)
+
+    def _reward_unit(self) -> float:
+        """What a VecNormalize divides rewards by; 1 without one."""
+        normaliser = self._vec_normalize_env
+        if normaliser is None or not normaliser.norm_reward:
+            return 1.0
+        return float(np.sqrt(normaliser.ret_rms.var + normaliser.epsilon))
 
     def _current_value_clip(self) -> ValueClip:
         if self.value_clip is not None and self.value_clip_schedule is None:
@@ -476,7 +529,7 @@ class DistributionalPPO(BaseAlgorithm):
         if self.rollout_buffer is not None:
             return self.rollout_buffer
         mask_size = sum(policy.action_head.choices) if self.collector.masked else None
-        return RolloutBuffer.empty(
+        buffer = RolloutBuffer.empty(
             self.n_steps,
             as_tensors(self.collector.observation, self.device),
             self.collector.memory,
@@ -484,9 +537,14 @@ class DistributionalPPO(BaseAlgorithm):
             parameter_size=policy.action_head.parameter_size,
             value_shape=(len(policy.value_heads), policy.critic.outputs),
             mask_size=mask_size,
+            n_constraints=len(self.risk),
             memory_times=memory_times(self.n_steps, self._effective_sequence_length(), self.updater.burn_in),
             device=self.device,
         )
+        if buffer.risk is not None and self.risk_control is not None:
+            quiet = self.risk_control.deployed(self.n_envs)
+            buffer.risk.deployed = None if quiet is None else quiet.to(self.device)
+        return buffer
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write what was recorded, under SB3's keys for time and episodes."""
@@ -525,7 +583,8 @@ class DistributionalPPO(BaseAlgorithm):
         episode_start: np.ndarray | None = None,
     ) -> Outlook:
         """The distribution of the discounted return from `observation` on; reads `state` and does not advance it."""
-        return Outlook(self.policy.predict_distribution(observation, state, episode_start))
+        step, whole = self.policy.predict_distribution(observation, state, episode_start)
+        return Outlook(whole, None if step is None else Outlook(step))
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         super().set_env(env, force_reset)
@@ -549,6 +608,7 @@ class DistributionalPPO(BaseAlgorithm):
             "entropy": self.entropy_schedule.state_dict(),
             "kl_penalty": None if self.kl_controller is None else self.kl_controller.state_dict(),
             "consecutive_skips": self.updater.pipeline.guard.consecutive,
+            "risk": None if self.risk_control is None else self.risk_control.state_dict(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -557,6 +617,8 @@ class DistributionalPPO(BaseAlgorithm):
         if self.kl_controller is not None and state["kl_penalty"] is not None:
             self.kl_controller.load_state_dict(state["kl_penalty"])
         self.updater.pipeline.guard.consecutive = state["consecutive_skips"]
+        if self.risk_control is not None and state["risk"] is not None:
+            self.risk_control.load_state_dict(state["risk"])
 
     def save(
         self, path: checkpoint.Path, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None
@@ -610,6 +672,15 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name} must be a dict or None, got {values!r}")
     return model.read(values, where=name)
+
+
+def _constraints(values: Any) -> tuple[Risk, ...]:
+    """`risk=` as a tuple: one dict, several, or none."""
+    if values is None:
+        return ()
+    several = values if isinstance(values, list | tuple) else [values]
+    found = [_dict("risk" if len(several) == 1 else f"risk[{i}]", Risk, each) for i, each in enumerate(several)]
+    return tuple(each for each in found if each is not None)
 
 
 def _positive(name: str, value: int) -> None:

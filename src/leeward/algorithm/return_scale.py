@@ -1,6 +1,7 @@
 """The scale of a return: running mean and standard deviation, and the PopArt rescale that goes with every change."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class ReturnScale:
 
 
 @torch.no_grad()
-def rescale_heads(heads: nn.ModuleList, old: tuple[float, float], new: tuple[float, float]) -> None:
+def rescale_heads(heads: Iterable[nn.Module], old: tuple[float, float], new: tuple[float, float]) -> None:
     """Change the unit of linear heads from `old` (mean, std) to `new`, leaving what they decode to unchanged."""
     for head in heads:
         assert isinstance(head, nn.Linear)

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from leeward.algorithm.risk_constraint import RiskControl, RiskVerdict
 from leeward.maths import advantage, diagnostics, returns
 from leeward.networks.policy import DistributionalPolicy
 from leeward.networks.value_heads import ValueDistribution
@@ -20,6 +21,7 @@ class Targets:
 
     advantages: Tensor  # (T, B), normalised
     samples: Tensor  # (T, B, M), samples of the return, in its own unit
+    risk: RiskVerdict | None  # with a constraint
     metrics: dict[str, float]
 
 
@@ -33,13 +35,23 @@ def make_targets(
     distributional: bool,
     normalisation: str,
     generator: torch.Generator,
+    risk: RiskControl | None = None,
+    reward_unit: float = 1.0,
 ) -> Targets:
-    """GAE on the pessimistic mean; value targets from the distribution that is shown to the user."""
+    """GAE on the pessimistic mean; value targets from the distribution that is shown to the user.
+
+    `reward_unit` is what a VecNormalize divided the rewards by: costs are in the unit of the reward before it.
+    """
     rewards, terminated, ended = buffer.rewards, buffer.terminated, buffer.ended
     values = policy.pessimistic(buffer.raw_values)  # (T, B)
     next_values = policy.pessimistic(buffer.raw_next_values)
     raw = returns.gae(rewards, values, next_values, terminated, ended, gamma=gamma, lam=lam)
-    normalised = advantage.normalise(raw, mode=normalisation)
+    verdict = None if risk is None else risk.judge(buffer, raw * reward_unit)
+    learned = raw if verdict is None else verdict.advantages
+    # Envs that show the policy as it will be used explore nothing, so they teach it nothing.
+    quiet = None if buffer.risk is None else buffer.risk.deployed
+    mask = None if quiet is None else (~quiet).expand_as(raw)
+    normalised = advantage.normalise(learned, mask, mode=normalisation)
 
     # Pessimism is for the baseline only: what the critics learn from is their mean (FINDINGS A-FP2).
     successor = policy.distribution(buffer.raw_next_values)
@@ -67,14 +79,16 @@ def make_targets(
         "train/advantages_norm_max_abs": float(normalised.abs().max()),
         "train/advantages_norm_mean": float(normalised.mean()),
         "train/advantages_norm_std": float(normalised.std(correction=0)),
-        "warn/advantages_std_below_floor": float(advantage.below_floor(raw, mode=normalisation).any()),
+        "warn/advantages_std_below_floor": float(advantage.below_floor(learned, mask, mode=normalisation).any()),
         "train/explained_variance": float(diagnostics.explained_variance(values, buffer.returns)),
     }
     complete = ended.flip(0).cummax(0).values.flip(0)  # an end at or after this step
     if bool(complete.any()):
         predicted = policy.distribution(buffer.raw_values)
         metrics["train/calibration_error"] = _calibration_error(predicted, draw(lam=1.0, n_samples=1), complete)
-    return Targets(normalised, samples, metrics)
+    if verdict is not None:
+        metrics |= verdict.metrics
+    return Targets(normalised, samples, verdict, metrics)
 
 
 def _calibration_error(predicted: ValueDistribution, whole: Tensor, complete: Tensor) -> float:  # (T, B, 1), (T, B)

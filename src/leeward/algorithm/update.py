@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leeward.algorithm import kl_control
 from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
+from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.config.learning import KLStop
 from leeward.maths import policy_loss
 from leeward.maths.nested import Memory, forget, map_observation
@@ -34,6 +35,8 @@ class Lesson:
     targets: ValueTargets
     weights: Coefficients
     number: int  # of the update, for messages
+    risk: RiskTargets | None = None  # with a constraint
+    risk_part: Tensor | None = None  # (T, B), what the constraints contribute to the advantages
 
 
 class Updater:
@@ -70,6 +73,8 @@ class Updater:
             for number, batch in enumerate(batches):
                 if epoch == 0 and number == 0:
                     self._check_ratio(lesson, batch, memory, tally)
+                    if lesson.risk_part is not None:
+                        self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
                 if not self._minibatch(lesson, batch, memory, tally):
                     stopped_in = epoch
                     break
@@ -87,7 +92,7 @@ class Updater:
         for part in _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
             evaluation = self._evaluate(rows, part, memory)
-            losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights)
+            losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights, lesson.risk)
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
             log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
             finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
@@ -128,6 +133,17 @@ class Updater:
         if evaluation.hidden is not None:
             _tally_resets(tally, lesson.buffer.starts, rows, evaluation.hidden)
         self.policy.set_training_mode(True)
+
+    def _risk_gradient(self, lesson: Lesson, risk_part: Tensor, batch: Batch, memory: Memory, tally: Tally) -> None:
+        """How hard the constraints pull on the policy: the gradient of their part of the surrogate alone."""
+        rows = gather(lesson.buffer, risk_part, batch)
+        evaluation = self._evaluate(rows, batch, memory)
+        log_ratio = evaluation.log_prob - rows.log_probs
+        loss = policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=lesson.weights.clip_range)
+        pull = loss.masked_fill(~rows.mask, 0.0).sum() / batch.n_real
+        gradients = torch.autograd.grad(pull, list(self.policy.action_head.parameters()), allow_unused=True)
+        norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
+        tally.extreme("max", "risk/grad_norm", torch.linalg.vector_norm(torch.stack(norms)))
 
     @torch.no_grad()
     def _refreshed(self, buffer: RolloutBuffer, sequences: Sequences, memory: Memory) -> Memory:

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
 
-__all__ = ["AWR", "Entropy", "KLPenalty", "KLStop", "ValueClip"]
+__all__ = ["AWR", "Entropy", "KLPenalty", "KLStop", "Risk", "ValueClip"]
 
 ScheduleName = Literal["constant", "linear", "cosine"]
 
@@ -66,3 +66,34 @@ class AWR(Frozen):
     coef: PositiveFloat = Field(0.1, description="weight of the term in the loss")
     beta: PositiveFloat = Field(1.0, description="temperature, in standard deviations of the advantage")
     max_weight: PositiveFloat = Field(20.0, description="largest weight of a sample")
+
+
+class Risk(Frozen):
+    """CVaR_α(X) ≥ limit, by a multiplier that follows the measured tail; see docs/ideas/risk.md."""
+
+    measure: Literal["step_return", "episode_return"] = Field(
+        "step_return", description="X: the return of one step, or their sum over an episode"
+    )
+    alpha: float = Field(0.05, gt=0, le=1, description="tail mass")
+    limit: float | None = Field(None, description="least CVaR allowed, in the unit of X; None: measured only")
+    binds: Literal["rollout", "deployed"] = Field(
+        "rollout", description="whose tail: the policy as it explores, or the deterministic one"
+    )
+    deployed_share: float = Field(0.25, gt=0, lt=1, description="binds deployed: share of envs that act without noise")
+    controller: Literal["pid", "dual"] = Field("pid", description="how the multiplier follows the gap")
+    learning_rate: PositiveFloat = Field(0.1, description="growth of the multiplier per rollout and relative gap")
+    proportional: float = Field(3.0, ge=0, description="pid: part of the multiplier that is the gap itself")
+    derivative: float = Field(0.0, ge=0, description="pid: reaction to a growing violation")
+    ceiling: PositiveFloat = Field(100.0, description="the multiplier never exceeds this")
+    warmup: int = Field(0, ge=0, description="updates before the multiplier moves")
+    smoothing: float = Field(
+        0.3, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
+    )
+    cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
+    gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
+    gae_lambda: float | None = Field(
+        None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return"
+    )
+    std_scale_end: PositiveFloat | None = Field(
+        0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+    )

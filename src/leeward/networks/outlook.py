@@ -5,6 +5,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from leeward.errors import ArgumentError
 from leeward.maths import quantile
 from leeward.networks.value_heads import ValueDistribution
 
@@ -14,14 +15,16 @@ Floats = NDArray[np.float64]
 
 
 class Outlook:
-    """The distribution of the discounted return for B observations, in units of the return.
+    """A distribution for B observations: of the discounted return in its unit, and in `step` of the next step alone.
+
+    `step` is of the risk variable's return over one step, in the unit of the limit, under the policy as it explores.
 
     `quantiles` (B, N) stand at `levels` (N,) and are sorted; `weights` (N,) are the widths of their steps, so that
     mean = Σ w q. A categorical critic's atoms are read at the tail grid; its mean, VaR and CVaR stay exact.
     """
 
-    def __init__(self, distribution: ValueDistribution) -> None:
-        self._distribution = distribution
+    def __init__(self, distribution: ValueDistribution, step: "Outlook | None" = None) -> None:
+        self._distribution, self._step = distribution, step
         levels = distribution.levels
         if levels is None:
             grid, widths = quantile.tail_levels(32, 0.05)
@@ -30,6 +33,15 @@ class Outlook:
         self._grid = grid
         self.levels: Floats = grid.double().cpu().numpy()
         self.weights: Floats = widths.double().cpu().numpy()
+
+    @property
+    def step(self) -> "Outlook":
+        if self._step is None:
+            raise ArgumentError(
+                "this model has not learned to predict the next step: train with risk=, e.g. risk={'alpha': 0.05}, "
+                "which without a limit constrains nothing"
+            )
+        return self._step
 
     @cached_property
     def quantiles(self) -> Floats:  # (B, N)

@@ -8,6 +8,7 @@ the critic's own are ours. Nothing is read back from attributes: `act` and `eval
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,13 +25,15 @@ from stable_baselines3.common.torch_layers import (
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
+from leeward.config.learning import Risk
 from leeward.errors import ArgumentError, CheckpointError
 from leeward.maths.nested import Memory, Observation, forget, map_observation
 from leeward.networks.action_distributions import make_action_head
 from leeward.networks.activations import with_quick_tanh
 from leeward.networks.lstm import Recurrence
 from leeward.networks.observation import ObservationNormaliser
-from leeward.networks.value_heads import ValueDistribution, make_critic
+from leeward.networks.risk_heads import RiskHeads, RiskOutputs
+from leeward.networks.value_heads import QuantileCritic, ValueDistribution, make_critic
 
 __all__ = [
     "CnnLstmPolicy",
@@ -45,6 +48,9 @@ __all__ = [
 ]
 
 
+_STEP_LEVELS = 32  # of the distribution one step ahead
+
+
 class Step(NamedTuple):
     """What one step of the rollout needs; B envs, C critics."""
 
@@ -53,6 +59,7 @@ class Step(NamedTuple):
     log_prob: Tensor  # (B,)
     action_parameters: Tensor  # (B, P)
     values: Tensor  # (B, C, N), raw outputs of the value heads
+    costs: Tensor | None  # (B, K), predicted cost-to-go of each constraint
     memory: Memory  # after the step
 
 
@@ -63,6 +70,7 @@ class Evaluation(NamedTuple):
     entropy: Tensor  # (L, S)
     action_parameters: Tensor  # (L, S, P)
     values: Tensor  # (L, S, C, N), raw
+    risk: RiskOutputs | None  # (L, S, ...), raw
     hidden: Tensor | None  # (L, S, H), output of the actor's memory
     critic_hidden: Tensor | None  # (L, S, H), of the critic's own memory
 
@@ -107,6 +115,7 @@ class DistributionalPolicy(BasePolicy):
         tail_alpha: float = 0.05,
         n_atoms: int = 51,
         twin_critics: bool = True,
+        risk: Sequence[Risk] = (),
     ) -> None:
         if squash_output and not use_sde:
             raise ArgumentError(
@@ -173,6 +182,10 @@ class DistributionalPolicy(BasePolicy):
         )
         latent = (layers.get("vf") or [width])[-1]
         self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))
+        self.risk_heads: RiskHeads | None = None
+        if risk:
+            ahead = QuantileCritic(_STEP_LEVELS, "tail", min(risk[0].alpha, 0.5))
+            self.risk_heads = RiskHeads(width, layers.get("vf", []), activation_fn, len(risk), ahead)
         # Mean and standard deviation of the return, kept by `algorithm.critic_scale`. Before the first rollout nothing
         # is known of it, and a standard deviation of 0 makes every prediction 0.
         self.register_buffer("return_mean", torch.zeros((), dtype=torch.float64))
@@ -184,6 +197,8 @@ class DistributionalPolicy(BasePolicy):
         for head in self.value_heads:
             assert isinstance(head, nn.Linear)
             head.bias.data.copy_(self.critic.initial_bias())
+        if self.risk_heads is not None:
+            self.risk_heads.step_head.bias.data.copy_(self.risk_heads.step_critic.initial_bias())
         self.optimizer: torch.optim.Optimizer  # built by the algorithm, from optimizer_class and optimizer_kwargs
 
     def _initialise(self) -> None:
@@ -196,6 +211,9 @@ class DistributionalPolicy(BasePolicy):
             (self.action_head.net, 0.01),
             (self.value_heads, 1.0),
         ]
+        if self.risk_heads is not None:
+            gains += [(self.risk_heads.cost_mlp, 2**0.5), (self.risk_heads.step_mlp, 2**0.5)]
+            gains += [(self.risk_heads.cost_heads, 1.0), (self.risk_heads.step_head, 1.0)]
         for module, gain in gains:
             for part in module.modules():
                 self.init_weights(part, gain)
@@ -203,18 +221,26 @@ class DistributionalPolicy(BasePolicy):
     # --- the two forward passes -------------------------------------------------------------------------------------
 
     def act(
-        self, observation: Observation, memory: Memory, noise: Tensor | None, action_masks: Tensor | None = None
+        self,
+        observation: Observation,
+        memory: Memory,
+        noise: Tensor | None,
+        action_masks: Tensor | None = None,
+        deployed: Tensor | None = None,  # (B,) bool
     ) -> Step:  # (B, ...)
-        """One step of B envs from `memory`; the most likely action when `noise` is None."""
+        """One step of B envs from `memory`; the most likely action when `noise` is None, and for envs in `deployed`."""
         sequence = map_observation(lambda value: value.unsqueeze(0), observation)
         latent, critic_latent, memory, _, _ = self._latents(sequence, memory)
         parameters, action = self.action_head.act(latent[0], noise, action_masks)
+        if deployed is not None:
+            action = torch.where(deployed.unsqueeze(-1), self.action_head.mode(parameters), action)
         return Step(
             action,
             self.action_head.to_env(action),
             self.action_head.log_prob(parameters, action),
             parameters,
             self._values(critic_latent)[0],
+            None if self.risk_heads is None else self.risk_heads.costs(critic_latent[0]),
             memory,
         )
 
@@ -229,6 +255,7 @@ class DistributionalPolicy(BasePolicy):
             self.action_head.entropy(parameters),
             parameters,
             self._values(critic_latent),
+            None if self.risk_heads is None else self.risk_heads(critic_latent),
             hidden,
             critic_hidden,
         )
@@ -237,6 +264,22 @@ class DistributionalPolicy(BasePolicy):
         """Raw values of an observation that follows `memory`, which is read and not advanced."""
         sequence = map_observation(lambda value: value.unsqueeze(0), observation)
         return self._values(self._latents(sequence, memory)[1])[0]
+
+    def outlook(
+        self, observation: Observation, memory: Memory
+    ) -> tuple[ValueDistribution | None, ValueDistribution]:  # (B, ...)
+        """What comes after an observation that follows `memory`: the next step's risk variable (None for a policy
+        trained without `risk=`), and the discounted return."""
+        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
+        latent = self._latents(sequence, memory)[1][0]
+        step = None if self.risk_heads is None else self.risk_heads.step(latent)
+        return step, self.distribution(self._values(latent))
+
+    def costs(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, K)
+        """Predicted cost-to-go of an observation that follows `memory`, which is read and not advanced."""
+        assert self.risk_heads is not None
+        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
+        return self.risk_heads.costs(self._latents(sequence, memory)[1])[0]
 
     def advance(self, observation: Observation, memory: Memory) -> Memory:  # (L, S, ...)
         """The memory after a run of observations."""
@@ -311,6 +354,9 @@ class DistributionalPolicy(BasePolicy):
             modules["critic_extractor"] = self.critic_extractor
         for i, (mlp, head) in enumerate(zip(self.critic_mlps, self.value_heads, strict=True), start=1):
             modules[f"critic{i}_mlp"], modules[f"critic{i}_head"] = mlp, head
+        if (risk := self.risk_heads) is not None:
+            modules |= {"cost_mlp": risk.cost_mlp, "cost_heads": risk.cost_heads}
+            modules |= {"step_mlp": risk.step_mlp, "step_head": risk.step_head}
         groups = {name: list(module.parameters()) for name, module in modules.items() if module is not None}
         groups["log_std"] = [p for name, p in self.action_head.named_parameters() if name == "log_std"]
         return {name: parameters for name, parameters in groups.items() if parameters}
@@ -349,11 +395,11 @@ class DistributionalPolicy(BasePolicy):
         observation: np.ndarray | dict[str, np.ndarray],
         state: tuple[np.ndarray, ...] | None = None,
         episode_start: np.ndarray | None = None,
-    ) -> ValueDistribution:
-        """The distribution of the discounted return from here; `state` is read and not advanced."""
+    ) -> tuple[ValueDistribution | None, ValueDistribution]:
+        """`outlook` for arrays; `state` is read and not advanced."""
         tensors, _, memory = self._prepare(observation, state, episode_start)
         with torch.no_grad():
-            return self.distribution(self.values(tensors, memory))
+            return self.outlook(tensors, memory)
 
     def _prepare(
         self, observation: Any, state: tuple[np.ndarray, ...] | None, episode_start: np.ndarray | None

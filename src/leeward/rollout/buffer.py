@@ -8,7 +8,17 @@ from torch import Tensor
 
 from leeward.maths.nested import Memory, Observation, forget, map_observation
 
-__all__ = ["RolloutBuffer"]
+__all__ = ["RiskColumns", "RolloutBuffer"]
+
+
+@dataclass
+class RiskColumns:
+    """What a constraint needs of each step."""
+
+    step_returns: Tensor  # (T, B) float64, before any normalisation
+    costs: Tensor  # (T, B, K), predicted cost-to-go
+    next_costs: Tensor  # (T, B, K), of each step's own successor; only read where the step is not terminated
+    deployed: Tensor | None = None  # (B,) bool: envs that act without noise and teach the policy nothing
 
 
 @dataclass
@@ -24,6 +34,7 @@ class RolloutBuffer:
     raw_values: Tensor  # (T, B, C, N)
     raw_next_values: Tensor  # (T, B, C, N), of each step's own successor; only read where the step is not terminated
     rewards: Tensor  # (T, B)
+    risk: "RiskColumns | None"  # with a constraint
     starts: Tensor  # (T, B) bool: the observation of this step is the first of an episode
     terminated: Tensor  # (T, B) bool
     ended: Tensor  # (T, B) bool: terminated or truncated
@@ -54,6 +65,7 @@ class RolloutBuffer:
         parameter_size: int,
         value_shape: tuple[int, int],  # (C, N)
         mask_size: int | None,
+        n_constraints: int = 0,
         memory_times: list[int],
         device: torch.device,
     ) -> "RolloutBuffer":
@@ -75,6 +87,9 @@ class RolloutBuffer:
             raw_values=room(*value_shape),
             raw_next_values=room(*value_shape),
             rewards=room(),
+            risk=None
+            if n_constraints == 0
+            else RiskColumns(room(dtype=torch.float64), room(n_constraints), room(n_constraints)),
             starts=room(dtype=torch.bool),
             terminated=room(dtype=torch.bool),
             ended=room(dtype=torch.bool),

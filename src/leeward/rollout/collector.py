@@ -51,7 +51,8 @@ class Collector:
         `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all).
         """
         T, _ = buffer.shape
-        device = self.policy.device
+        device, risk = self.policy.device, buffer.risk
+        deployed = None if risk is None else risk.deployed
         self.policy.set_training_mode(False)
         for t in range(T):
             observation = as_tensors(self.observation, device)
@@ -61,7 +62,7 @@ class Collector:
             memory = forget(self.memory, starts) if self.starts.any() else self.memory
             masks = self._action_masks(t)
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
-            step = self.policy.act(observation, memory, drawn, masks)
+            step = self.policy.act(observation, memory, drawn, masks, deployed)
             env_action = step.env_action.cpu().numpy()
             stepped, rewards, dones, infos = self.env.step(env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
@@ -81,7 +82,14 @@ class Collector:
                 buffer.action_masks[t] = masks
             if truncated:
                 buffer.terminated[t, truncated] = False
-                buffer.raw_next_values[t, truncated] = self._final_values(truncated, infos, step.memory, t)
+                finals, own = self._finals(truncated, infos, step.memory, t)
+                buffer.raw_next_values[t, truncated] = self.policy.values(finals, own)
+            if risk is not None:
+                assert step.costs is not None
+                risk.step_returns[t] = torch.as_tensor(self._step_returns(rewards, infos, t), device=device)
+                risk.costs[t] = step.costs
+                if truncated:
+                    risk.next_costs[t, truncated] = self.policy.costs(finals, own)
 
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
             values = self.policy.pessimistic(step.values).unsqueeze(-1)  # (B, 1), as SB3's
@@ -113,12 +121,33 @@ class Collector:
         (already there), and the last observation's behind the last row."""
         goes_on = ~buffer.ended  # (T, B)
         memory = forget(self.memory, torch.as_tensor(self.starts, device=goes_on.device))
-        following = self.policy.values(as_tensors(self.observation, self.policy.device), memory)
-        successor = torch.cat([buffer.raw_values[1:], following[None]])
+        last = as_tensors(self.observation, self.policy.device)
+        successor = torch.cat([buffer.raw_values[1:], self.policy.values(last, memory)[None]])
         buffer.raw_next_values[goes_on] = successor[goes_on]
+        if buffer.risk is not None:
+            successor = torch.cat([buffer.risk.costs[1:], self.policy.costs(last, memory)[None]])
+            buffer.risk.next_costs[goes_on] = successor[goes_on]
 
-    def _final_values(self, envs: list[int], infos: Any, memory: Memory, t: int) -> Tensor:  # -> (len(envs), C, N)
-        """Value of the final observation of truncated episodes, fed once, with that env's own memory after the step."""
+    def _step_returns(self, rewards: np.ndarray, infos: Any, t: int) -> np.ndarray:  # (B,) float64
+        """The return of this step as the env tells it, else its reward, before any VecNormalize."""
+        if hasattr(self.env, "info_arrays"):  # a VecEnv of ours: one array, and no info is made
+            found = np.array(self.env.info_arrays["step_return"], dtype=np.float64)
+        elif "step_return" in infos[0]:
+            found = np.array([info.get("step_return", np.nan) for info in infos], dtype=np.float64)
+        else:
+            found = np.asarray(
+                rewards if self.normaliser is None else self.normaliser.get_original_reward(), np.float64
+            )
+        if not np.isfinite(found).all():
+            env = int(np.flatnonzero(~np.isfinite(found))[0])
+            raise EnvironmentFault(
+                f"env {env}, step {t} of the rollout: info['step_return'] is {found[env]}; with risk= every step needs "
+                "a finite one in every env, or none in any"
+            )
+        return found
+
+    def _finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> tuple[Observation, Memory]:
+        """The final observations of truncated episodes, with their own memory after the step: to be fed once."""
         finals = [infos[env].get("terminal_observation") for env in envs]
         for env, final in zip(envs, finals, strict=True):
             if final is None:
@@ -132,8 +161,7 @@ class Collector:
         else:
             stacked = np.stack(finals)
         _check_observation(stacked, f"step {t} of the rollout, final observation", envs=envs)
-        own = tuple(part[:, envs] for part in memory)
-        return self.policy.values(as_tensors(stacked, self.policy.device), own)
+        return as_tensors(stacked, self.policy.device), tuple(part[:, envs] for part in memory)
 
     def _action_masks(self, t: int) -> Tensor | None:
         if not self.masked:

@@ -330,6 +330,63 @@ _SECTIONS: dict[str, list[Metric]] = {
             needs="memory",
         ),
     ],
+    "Risk": [
+        Metric(
+            "risk/cvar_measured",
+            "unit of X",
+            "CVaR of the risk variable over the rollout, of the policy that the limit binds (exploring, or deployed)",
+            needs="risk",
+        ),
+        Metric("risk/var_measured", "unit of X", "its α-quantile, the start of that tail", needs="risk"),
+        Metric(
+            "risk/tail_samples",
+            "count",
+            "α · samples behind the measured tail",
+            "warn: below 10",
+            "too few steps or episodes per rollout for this α",
+            "more envs, longer rollouts, or a larger alpha",
+            needs="risk",
+        ),
+        Metric("risk/limit", "unit of X", "the least CVaR allowed", needs="risk.limit"),
+        Metric(
+            "risk/gap",
+            "unit of X",
+            "limit − measured: positive = violated",
+            "warn: above 0 for 20 updates",
+            "the multiplier is still rising, exploration is wide, or no policy meets the limit",
+            "let it train on; a larger risk.learning_rate; look at risk/multiplier",
+            needs="risk.limit",
+        ),
+        Metric(
+            "risk/multiplier",
+            "–",
+            "λ: weight of the cost in the policy's advantage",
+            "warn: at its ceiling",
+            "no policy meets the limit, or the unit of the limit is not that of X",
+            "compare risk/limit with risk/cvar_measured",
+            needs="risk",
+        ),
+        Metric(
+            "risk/cvar_predicted",
+            "unit of X",
+            "CVaR of the next step's return predicted for the exploring policy, mean over envs at the rollout's end",
+            needs="risk",
+        ),
+        Metric(
+            "risk/return_cvar_predicted",
+            "reward",
+            "CVaR of the discounted return predicted for the exploring policy, mean over envs at the rollout's end",
+            needs="risk",
+        ),
+        Metric("risk/cost_advantage_std", "unit of X", "spread of the cost's advantage, before weighing", needs="risk"),
+        Metric("risk/grad_norm", "–", "gradient of the costs' part of the surrogate at the action head", needs="risk"),
+        Metric(
+            "debug/cvar_gradient_norm", "–", "the same, for a tail that is hard to measure", needs="risk.alpha < 0.01"
+        ),
+        Metric(
+            "risk/<metric>/<i>", "–", "the same metrics of the second, third, ... constraint", needs="several risks"
+        ),
+    ],
     "Trading": [
         Metric(
             "trade/costs_fraction",

@@ -1,0 +1,274 @@
+"""CVaR_α(X) ≥ limit: a cost in the policy's advantage, and a multiplier that follows the *measured* tail.
+
+With CVaR_α(X) = max_ν { ν − E[(ν − X)⁺]/α } (Rockafellar & Uryasev 2000) the constraint is an ordinary expected cost
+c = (ν − X)⁺/α, ν the measured α-quantile of X. A cost critic gives its advantage A_c, and the policy learns from
+(A − Σ λᵢ A_cᵢ)/(1 + Σ λᵢ). The distributional critic is never pushed: it only predicts.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leeward.algorithm.return_scale import ReturnScale, rescale_heads
+from leeward.config.learning import Risk
+from leeward.maths import cvar, lagrangian, quantile, returns
+from leeward.networks.risk_heads import RiskHeads
+from leeward.rollout.buffer import RolloutBuffer
+
+__all__ = ["Constraint", "RiskControl", "RiskTargets", "RiskVerdict"]
+
+_MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measured but guessed
+
+
+@dataclass(frozen=True)
+class RiskVerdict:
+    """What the constraints make of a rollout."""
+
+    advantages: Tensor  # (T, B), return and costs together, in units of the reward
+    risk_part: Tensor  # (T, B), what the costs contribute to them
+    costs: Tensor  # (T, B, K), λ-returns of the costs
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RiskTargets:
+    """What the risk heads learn from, in the units of their scales, one row per step (T·B)."""
+
+    costs: Tensor  # (T·B, K)
+    step: quantile.SortedTargets  # (T·B, 1)
+
+
+class Constraint:
+    """One risk variable, its measured tail, and the multiplier."""
+
+    def __init__(self, config: Risk, n_envs: int) -> None:
+        self.config = config
+        self.multiplier, self.integral, self.previous_gap = 0.0, 0.0, 0.0
+        self.quantile: float | None = None  # ν, smoothed over rollouts
+        self.tail: float | None = None  # CVaR, smoothed over rollouts: what the multiplier follows
+        self.best = -math.inf  # the mildest tail measured so far
+        self.updates = 0
+        self.running = torch.zeros(n_envs, dtype=torch.float64)  # return of each env's episode up to now
+        self.pool: list[Tensor] = []  # the last rollouts' samples, as many as the tail needs
+        self.warned: set[str] = set()
+
+    @property
+    def weight(self) -> float:
+        """Of the cost in the advantage."""
+        return self.multiplier + self.config.cvar_weight
+
+    def observe(
+        self, step_returns: Tensor, ended: Tensor, counted: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) -> cost (T, B)
+        """Measure the tail, move the multiplier, and price every step. `counted` are the envs whose tail binds."""
+        values, known = self._variable(step_returns, ended)
+        self._pool(values[:, counted][known[:, counted]])
+        metrics = {"risk/multiplier": self.multiplier}
+        cost = torch.zeros_like(values)
+        if self.pool:
+            samples = torch.cat(self.pool)
+            metrics = self._measure(samples)
+            assert self.quantile is not None
+            cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
+        self.updates += 1
+        return cost, metrics
+
+    def _variable(self, step_returns: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:  # (T, B) -> X, where it is
+        if self.config.measure == "step_return":
+            return step_returns, torch.ones_like(ended)
+        totals = torch.zeros_like(step_returns)
+        for t, (gain, over) in enumerate(zip(step_returns, ended, strict=True)):
+            self.running = self.running + gain
+            totals[t] = self.running
+            self.running = self.running.masked_fill(over, 0.0)
+        return totals, ended  # the whole cost falls on the last step
+
+    def _pool(self, fresh: Tensor) -> None:  # (n,)
+        """Keep as many of the last rollouts as a tail of 10 samples needs, and no more."""
+        if len(fresh):
+            self.pool.append(fresh)
+        needed = _MIN_TAIL / self.config.alpha
+        while len(self.pool) > 1 and sum(len(part) for part in self.pool[1:]) >= needed:
+            self.pool.pop(0)
+
+    def _measure(self, samples: Tensor) -> dict[str, float]:  # (n,)
+        config = self.config
+        n_tail = config.alpha * len(samples)
+        if n_tail < _MIN_TAIL:
+            self._warn(
+                "few samples",
+                f"risk: the tail is measured on alpha · samples = {config.alpha:g} · {len(samples)} = {n_tail:.1f} "
+                f"outcomes, fewer than {_MIN_TAIL}; rollouts are pooled until there are enough. More envs or steps "
+                "per rollout measure it sooner",
+            )
+        measured = float(cvar.from_samples(samples, config.alpha))
+        value_at_risk = float(samples.kthvalue(max(1, math.ceil(n_tail - 1e-9))).values)
+        self.best = max(self.best, measured)
+        self.quantile = self._smooth(self.quantile, value_at_risk)
+        self.tail = self._smooth(self.tail, measured)
+        metrics = {
+            "risk/cvar_measured": measured,
+            "risk/var_measured": value_at_risk,
+            "risk/tail_samples": n_tail,
+        }
+        if config.limit is not None:
+            if self.updates >= config.warmup:
+                self._control(max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
+            metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
+            if self.multiplier >= config.ceiling:
+                self._warn(
+                    "ceiling",
+                    f"risk: the multiplier is at its ceiling of {config.ceiling:g} and the limit {config.limit:g} is "
+                    f"not met; the mildest tail measured so far is {self.best:.4g}. Perhaps no policy can meet it: "
+                    "training goes on with the return nearly ignored",
+                )
+        return metrics | {"risk/multiplier": self.multiplier}
+
+    def _smooth(self, old: float | None, new: float) -> float:
+        return new if old is None else old + self.config.smoothing * (new - old)
+
+    def _control(self, unit: float) -> None:
+        """The gap relative to `unit`, so that one learning rate serves every unit."""
+        config = self.config
+        assert self.tail is not None and config.limit is not None
+        value, limit = self.tail / unit, config.limit / unit
+        if config.controller == "dual":
+            self.multiplier = lagrangian.dual_ascent(
+                self.multiplier, value, limit=limit, lr=config.learning_rate, ceiling=config.ceiling
+            )
+            return
+        self.multiplier, self.integral, self.previous_gap = lagrangian.pid_step(
+            self.integral,
+            self.previous_gap,
+            value,
+            limit=limit,
+            kp=config.proportional,
+            ki=config.learning_rate,
+            kd=config.derivative,
+            ceiling=config.ceiling,
+        )
+
+    def _warn(self, key: str, message: str) -> None:
+        if key not in self.warned:
+            self.warned.add(key)
+            warnings.warn(message, stacklevel=2)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "multiplier": self.multiplier,
+            "integral": self.integral,
+            "previous_gap": self.previous_gap,
+            "quantile": self.quantile,
+            "tail": self.tail,
+            "best": None if self.best == -math.inf else self.best,
+            "updates": self.updates,
+            "running": self.running.tolist(),
+            "pool": [part.tolist() for part in self.pool],
+            "warned": sorted(self.warned),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in ("multiplier", "integral", "previous_gap", "quantile", "tail", "updates"):
+            setattr(self, name, state[name])
+        self.best = -math.inf if state["best"] is None else state["best"]
+        self.running = torch.tensor(state["running"], dtype=torch.float64)
+        self.pool = [torch.tensor(part, dtype=torch.float64) for part in state["pool"]]
+        self.warned = set(state["warned"])
+
+
+class RiskControl:
+    """All constraints of a run, and the units of the risk heads."""
+
+    def __init__(self, heads: RiskHeads, configs: Sequence[Risk], n_envs: int, *, gamma: float, lam: float) -> None:
+        self.heads, self.gamma, self.lam = heads, gamma, lam
+        self.constraints = [Constraint(config, n_envs) for config in configs]
+        self.cost_scales = [ReturnScale() for _ in configs]
+        self.step_scale = ReturnScale()
+
+    def deployed(self, n_envs: int) -> Tensor | None:  # (B,) bool
+        """The envs that act without noise, when a limit binds the policy as it will be used: the last ones."""
+        shares = [c.config.deployed_share for c in self.constraints if c.config.binds == "deployed"]
+        if not shares:
+            return None
+        count = min(max(1, round(max(shares) * n_envs)), n_envs - 1)
+        return torch.arange(n_envs) >= n_envs - count
+
+    def judge(self, buffer: RolloutBuffer, advantages: Tensor) -> RiskVerdict:  # (T, B), in units of the reward
+        """Measure, move the multipliers, and put the costs into the advantages."""
+        columns = buffer.risk
+        assert columns is not None
+        device = advantages.device
+        step_returns, ended = columns.step_returns.cpu(), buffer.ended.cpu()
+        everyone = torch.ones(ended.shape[1], dtype=torch.bool)
+        targets: list[Tensor] = []
+        metrics: dict[str, float] = {}
+        total, weights = torch.zeros_like(advantages), 0.0
+        for k, constraint in enumerate(self.constraints):
+            config = constraint.config
+            quiet = None if columns.deployed is None else columns.deployed.cpu()
+            counted = quiet if config.binds == "deployed" and quiet is not None else everyone
+            cost, found = constraint.observe(step_returns, ended, counted)
+            values = columns.costs[..., k]
+            cost_advantages = returns.gae(
+                cost.to(device, values.dtype),
+                values,
+                columns.next_costs[..., k],
+                buffer.terminated,
+                buffer.ended,
+                gamma=self.gamma if config.gamma is None else config.gamma,
+                lam=self.lam if config.gae_lambda is None else config.gae_lambda,
+            )
+            targets.append(cost_advantages + values)
+            total = total + constraint.weight * cost_advantages
+            weights += constraint.weight
+            found["risk/cost_advantage_std"] = float(cost_advantages.std(correction=0))
+            metrics |= {name if k == 0 else f"{name}/{k + 1}": value for name, value in found.items()}
+        risk_part = -total / (1.0 + weights)
+        return RiskVerdict(advantages / (1.0 + weights) + risk_part, risk_part, torch.stack(targets, -1), metrics)
+
+    @torch.no_grad()
+    def encode(self, buffer: RolloutBuffer, costs: Tensor) -> RiskTargets:  # (T, B, K)
+        """Follow the units of costs and step returns, leaving predictions where they are; the targets in them."""
+        columns, heads = buffer.risk, self.heads
+        assert columns is not None
+        encoded = []
+        for k, (scale, head) in enumerate(zip(self.cost_scales, heads.cost_heads, strict=True)):
+            mean, std = _follow(scale, head, costs[..., k])
+            heads.cost_means[k], heads.cost_stds[k] = mean, std
+            encoded.append((costs[..., k] - mean) / std)
+        mean, std = _follow(self.step_scale, heads.step_head, columns.step_returns)
+        heads.step_mean.fill_(mean)
+        heads.step_std.fill_(std)
+        ahead = ((columns.step_returns - mean) / std).to(costs.dtype).flatten()
+        return RiskTargets(
+            torch.stack(encoded, -1).flatten(0, 1), quantile.sort_targets(ahead.unsqueeze(-1), squares=False)
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "constraints": [constraint.state_dict() for constraint in self.constraints],
+            "cost_scales": [scale.state_dict() for scale in self.cost_scales],
+            "step_scale": self.step_scale.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for constraint, each in zip(self.constraints, state["constraints"], strict=True):
+            constraint.load_state_dict(each)
+        for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
+            scale.load_state_dict(each)
+        self.step_scale.load_state_dict(state["step_scale"])
+
+
+def _follow(scale: ReturnScale, head: nn.Module, targets: Tensor) -> tuple[float, float]:
+    """Take in the targets; the head's unit goes from the old scale to the new one, which is returned."""
+    known, old = scale.rollouts > 0, (scale.mean, scale.std)
+    scale.update(targets)
+    new = (scale.mean, scale.std)
+    if known:
+        rescale_heads([head], old, new)
+    return new
