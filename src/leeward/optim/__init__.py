@@ -1,1 +1,5 @@
 """What stands between `backward()` and the new weights: a pipeline of gradient stages, and the optimisers."""
+
+from leeward.optim.upgd import UPGD, UPGDW, AdaptiveUPGD
+
+__all__ = ["AdaptiveUPGD", "UPGD", "UPGDW"]
