@@ -269,7 +269,7 @@ class UPGD(UtilityOptimizer):
         w ← (1 − lr λ) w − lr · gate · (g + σ ξ)        ξ ~ N(0, 1), fresh for every weight
         w ← (1 − lr λ) w − lr · (g + gate · σ ξ)        with protecting=False
 
-    Elsayed & Mahmood 2024, algorithm 1. sigma is in units of the gradient.
+    sigma is in units of the gradient.
     """
 
     def __init__(
