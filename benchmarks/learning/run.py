@@ -4,8 +4,9 @@
     python benchmarks/learning/run.py --table                                        the table of all stored runs
 
 Settings are RL-Zoo's published, tuned ones (`ppo` for CartPole-v1; `ppo_lstm`'s CartPoleNoVel-v1 and PendulumNoVel-v1,
-the last used on Pendulum-v1), `normalize: True` included, the same for both systems; whatever only Leeward has is at its
-default. The score is the mean of 100 deterministic episodes with the final weights. Nothing was tuned on these seeds.
+the last used on Pendulum-v1), `normalize: True` included, the same for both systems; whatever only Leeward has is at
+its default. The score is the mean of 100 deterministic episodes with the final weights. Nothing was tuned on these
+seeds.
 """
 
 import argparse
@@ -64,7 +65,8 @@ TASKS: dict[str, dict[str, Any]] = {
         | {"learning_rate": linear(1e-3), "clip_range": linear(0.2), "policy_kwargs": dict(RECURRENT_NET)},
     },
     "pendulum": {
-        "env": "Pendulum-v1", "wrapper": None, "normalise": True, "n_envs": 4, "steps": 150_000, "policy": "MlpLstmPolicy",
+        "env": "Pendulum-v1", "wrapper": None, "normalise": True,
+        "n_envs": 4, "steps": 150_000, "policy": "MlpLstmPolicy",
         "settings": lambda: PENDULUM | {"use_sde": True, "sde_sample_freq": 4, "policy_kwargs": dict(RECURRENT_NET)},
     },
 }  # fmt: skip

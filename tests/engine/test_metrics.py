@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from leeward import DistributionalPPO
+from leeward.optim import AdaptiveUPGD
 from leeward.telemetry.metrics import REGISTRY, markdown
 
 from .worlds import Look, Staggered, build, learn
@@ -87,7 +88,9 @@ def everything_on() -> dict[str, list[float]]:
         kl_penalty={},
         target_kl=0.02,
         max_consecutive_skips=50,
-        policy_kwargs={"normalize_observations": True, "n_lstm_layers": 2},
+        critic_learning_rate=lambda remaining: 2e-3 * remaining + 1e-4,
+        vgs={"warmup": 9, "strength": 0.01},
+        policy_kwargs={"normalize_observations": True, "n_lstm_layers": 2, "optimizer_class": AdaptiveUPGD},
     )
     policy = model.policy
     with torch.no_grad():

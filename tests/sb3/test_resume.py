@@ -8,11 +8,13 @@ import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.errors import CheckpointError
+from leeward.optim import AdaptiveUPGD
 
 from .worlds import Restorable, World, build, vector
 
@@ -43,6 +45,12 @@ CASES: dict[str, dict[str, Any]] = {
     "no memory, SGD": {
         "policy": "MlpPolicy",
         "policy_kwargs": {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {"momentum": 0.9}},
+    },
+    "AdaptiveUPGD, gradient scaling, two rates": {
+        "policy": "MlpLstmPolicy",
+        "policy_kwargs": {"optimizer_class": AdaptiveUPGD, "optimizer_kwargs": {"sigma": 0.3}},
+        "vgs": {"warmup": 4, "strength": 1.0, "beta": 0.9},
+        "critic_learning_rate": LinearSchedule(2e-3, 1e-3, 0.7),
     },
     "burn-in": {"policy": "MlpLstmPolicy", "sequence_length": 4, "burn_in": 2, "refresh_memory": True},
 }
@@ -77,6 +85,8 @@ def everything(model: DistributionalPPO) -> dict[str, Any]:
         found |= {f"optimizer/{index}/{key}": value for key, value in entry.items()}
     found |= {"state": model.state(), "n_rollouts": model.n_rollouts, "num_timesteps": model.num_timesteps}
     found |= {"torch rng": torch.get_rng_state()}
+    if model.variance_scaler is not None:
+        found |= {f"vgs/{name}": value for name, value in model.variance_scaler.state_dict().items()}
     env = model.get_vec_normalize_env()
     if env is not None:
         for name, rms in (("obs", env.obs_rms), ("returns", env.ret_rms)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Mutant", "TABLES", "table"]
 
-TABLES = ("maths", "engine")
+TABLES = ("maths", "engine", "optim")
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ ARGUMENTS = (
     "tensorboard_log", "policy_kwargs", "verbose", "seed", "critic", "n_quantiles", "levels", "n_atoms", "kappa",
     "twin_critics", "value_targets", "n_target_samples", "sequence_length", "burn_in", "refresh_memory",
     "micro_batch_size", "action_distribution", "max_consecutive_skips", "value_clip", "entropy", "kl_penalty", "awr",
+    "critic_learning_rate", "vgs",
 )  # fmt: skip
 _ALWAYS_THERE = ("exact", "policy", "arguments", "stats_window_size", "observation_space", "action_space", "n_envs",
                  "counters", "state", "episodes", "extra")  # fmt: skip
@@ -87,6 +88,8 @@ def save(
     }  # fmt: skip
     if "policy.optimizer" not in left_out:
         manifest["optimizer"] = _pack_optimizer(model.policy.optimizer, tensors)
+    if model.variance_scaler is not None:
+        tensors |= {f"vgs/{name}": value for name, value in model.variance_scaler.state_dict().items()}
     if "rng" not in left_out:
         manifest["rng"] = _pack_rng(tensors)
     if "rollout" not in left_out and model.collector is not None and model._last_obs is not None:
@@ -162,7 +165,10 @@ def load(
     for name, value in manifest["extra"].items():
         setattr(model, name, decode(value, custom, name))
     if "optimizer" in manifest:
-        model.policy.optimizer.load_state_dict(_unpack_optimizer(manifest["optimizer"], tensors))
+        _load_optimizer(model.policy.optimizer, _unpack_optimizer(manifest["optimizer"], tensors))
+    scaling = {name.removeprefix("vgs/"): tensor for name, tensor in tensors.items() if name.startswith("vgs/")}
+    if scaling and model.variance_scaler is not None:
+        model.variance_scaler.load_state_dict(scaling)
     if "vecnormalize" in manifest and isinstance(model._vec_normalize_env, VecNormalize):
         _unpack_vecnormalize(model._vec_normalize_env, manifest["vecnormalize"], tensors)
     if not force_reset and model.collector is not None and "rollout" in manifest:
@@ -284,6 +290,16 @@ def _unpack_optimizer(packed: dict[str, Any], tensors: dict[str, Tensor]) -> dic
             _, index, key = name.split("/", 2)
             state.setdefault(int(index), {})[key] = tensor
     return {"state": state, "param_groups": [decode(group, {}, "optimizer") for group in packed["groups"]]}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    try:
+        optimizer.load_state_dict(state)
+    except ValueError as error:
+        raise CheckpointError(
+            f"the optimiser's state does not fit: {error}; a critic_learning_rate makes two groups, None makes one. "
+            "Load with what it was saved with, or save with exclude=['policy.optimizer'] to start the optimiser afresh"
+        ) from None
 
 
 def _pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:

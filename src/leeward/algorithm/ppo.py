@@ -18,7 +18,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.utils import FloatSchedule, safe_mean, update_learning_rate
+from stable_baselines3.common.utils import FloatSchedule, safe_mean
 
 from leeward.algorithm import checkpoint, vecnormalize_drift
 from leeward.algorithm.critic_scale import CriticScale
@@ -29,7 +29,7 @@ from leeward.algorithm.risk_constraint import RiskControl
 from leeward.algorithm.targets import Targets, make_targets
 from leeward.algorithm.update import Lesson, Updater, metric_groups
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, Entropy, KLPenalty, KLStop, Risk, ValueClip
+from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, KLStop, Risk, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
 from leeward.maths import advantage
 from leeward.maths.nested import forget, map_observation
@@ -46,6 +46,8 @@ from leeward.networks.policy import (
 )
 from leeward.optim.build import build_optimizer
 from leeward.optim.pipeline import GradientPipeline
+from leeward.optim.upgd import UtilityOptimizer
+from leeward.optim.variance_scaler import VarianceScaler
 from leeward.rollout import streams
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.collector import Collector, RawObservation, as_tensors
@@ -69,8 +71,9 @@ class DistributionalPPO(BaseAlgorithm):
       micro_batch_size: real steps per backward pass; gradients add up to those of the whole minibatch.
       action_distribution: "auto", "gaussian" or "squashed", for Box actions.
       max_consecutive_skips: minibatches in a row that may fail to be finite before training stops.
-      value_clip, entropy, kl_penalty, awr, risk: one dict per idea, see `leeward.config.learning`; `risk` also takes
-        several in a list.
+      critic_learning_rate: number or schedule for what the critics alone use; None = `learning_rate`.
+      value_clip, entropy, kl_penalty, awr, vgs, risk: one dict per idea, see `leeward.config.learning`; `risk` also
+        takes several in a list.
     `normalize_advantage` also takes "global", "per_env" or "none"; True is "global", once per rollout.
     """
 
@@ -130,6 +133,8 @@ class DistributionalPPO(BaseAlgorithm):
         kl_penalty: Mapping[str, Any] | KLPenalty | None = None,
         awr: Mapping[str, Any] | AWR | None = None,
         risk: Mapping[str, Any] | Risk | Sequence[Mapping[str, Any] | Risk] | None = None,
+        critic_learning_rate: float | Schedule | None = None,
+        vgs: Mapping[str, Any] | VGS | None = None,
     ) -> None:
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
             raise ArgumentError(
@@ -172,6 +177,8 @@ class DistributionalPPO(BaseAlgorithm):
         self.kl_penalty = _dict("kl_penalty", KLPenalty, kl_penalty)
         self.awr = _dict("awr", AWR, awr)
         self.risk = _constraints(risk)
+        self.critic_learning_rate = critic_learning_rate
+        self.vgs = _dict("vgs", VGS, vgs)
         self._check_arguments()
         self.missing_arguments: dict[str, str] = {}  # schedules a loaded file could only name
         self.stream_seed = (
@@ -245,8 +252,15 @@ class DistributionalPPO(BaseAlgorithm):
             risk=self.risk,
             **self.policy_kwargs,
         ).to(self.device)
+        rate = self.critic_learning_rate
+        self.critic_lr_schedule: Schedule | None = None if rate is None else FloatSchedule(rate)
         self.policy.optimizer = build_optimizer(
-            self.policy.parameters(), self.policy.optimizer_class, self.lr_schedule(1), self.policy.optimizer_kwargs
+            _rate_groups(self.policy, self._learning_rates(1.0)),
+            self.policy.optimizer_class,
+            self.policy.optimizer_kwargs,
+        )
+        self.variance_scaler = (
+            None if self.vgs is None else VarianceScaler(self.policy.parameters(), **self.vgs.model_dump())
         )
         self.clip_schedule = FloatSchedule(self.clip_range)
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
@@ -266,6 +280,7 @@ class DistributionalPPO(BaseAlgorithm):
                 metric_groups(self.policy),
                 max_grad_norm=self.max_grad_norm,
                 max_consecutive_skips=self.max_consecutive_skips,
+                stages=() if self.variance_scaler is None else (self.variance_scaler,),
             ),
             n_epochs=self.n_epochs,
             batch_size=self._usable_batch_size(),
@@ -282,6 +297,11 @@ class DistributionalPPO(BaseAlgorithm):
         self._vecnormalize_before: vecnormalize_drift.Moments | None = None
         self._mid_rollout = False
         self.collector = None if self.env is None else Collector(self.policy, self.env)
+
+    def _learning_rates(self, progress_remaining: float) -> list[float]:
+        """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
+        schedules = (self.lr_schedule, self.critic_lr_schedule)
+        return [float(schedule(progress_remaining)) for schedule in schedules if schedule is not None]
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """SB3's generators, and the streams of our own; None leaves the seed as it is."""
@@ -409,7 +429,13 @@ class DistributionalPPO(BaseAlgorithm):
         buffer, targets = self.rollout_buffer, self._targets
         assert buffer is not None and targets is not None
         policy, progress = self.policy, 1.0 - self._current_progress_remaining
-        update_learning_rate(policy.optimizer, self.lr_schedule(self._current_progress_remaining))
+        rates = self._learning_rates(self._current_progress_remaining)
+        for group, rate in zip(policy.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        if isinstance(policy.optimizer, UtilityOptimizer):
+            policy.optimizer.generator = streams.torch_generator(
+                self.stream_seed, streams.OPTIMIZER, self.n_rollouts, self.device
+            )
         metrics = targets.metrics | self.critic_scale.follow(targets.samples, buffer)
         clip = self._current_value_clip()
         if clip.mode == "disable":  # a clip holds predictions near the rollout's, and so forbids the jump
@@ -465,6 +491,8 @@ class DistributionalPPO(BaseAlgorithm):
         metrics["train/ent_coef_effective"] = weights.ent_coef
         metrics["train/clip_range"] = weights.clip_range
         metrics["train/learning_rate"] = float(policy.optimizer.param_groups[0]["lr"])
+        if self.critic_lr_schedule is not None:
+            metrics["train/critic_learning_rate"] = float(policy.optimizer.param_groups[1]["lr"])
         metrics["train/n_updates"] = self._n_updates
         if weights.value_clip.mode != "disable":
             metrics["train/clip_range_vf"] = weights.value_clip.radius
@@ -686,6 +714,16 @@ def _constraints(values: Any) -> tuple[Risk, ...]:
 def _positive(name: str, value: int) -> None:
     if not isinstance(value, int | np.integer) or value < 1:
         raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _rate_groups(policy: DistributionalPolicy, rates: list[float]) -> list[dict[str, Any]]:
+    """The optimiser's groups: all parameters at one rate, or what the critics alone use at a second."""
+    if len(rates) == 1:
+        return [{"params": list(policy.parameters()), "lr": rates[0]}]
+    parts = policy.parameter_groups().items()
+    critic = {id(p) for name, parameters in parts if name.startswith(("critic", "cost", "step")) for p in parameters}
+    sides = ([p for p in policy.parameters() if (id(p) in critic) == own] for own in (False, True))
+    return [{"params": side, "lr": rate} for side, rate in zip(sides, rates, strict=True)]
 
 
 def _critic_warnings(metrics: dict[str, float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from leeward.maths.nested import Memory, forget, map_observation
 from leeward.networks.lstm import Recurrence
 from leeward.networks.policy import DistributionalPolicy, Evaluation
 from leeward.optim.pipeline import GradientPipeline, GradientReport
+from leeward.optim.upgd import UtilityOptimizer
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.sequences import Batch, Sequences, cut, minibatches
 from leeward.telemetry.tally import Tally
@@ -82,6 +83,8 @@ class Updater:
                 break
         metrics = tally.read()
         metrics["train/kl_stop_epoch"] = float(stopped_in)
+        if isinstance(self.policy.optimizer, UtilityOptimizer):
+            metrics |= self.policy.optimizer.metrics()
         return metrics
 
     def _minibatch(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> bool:

@@ -1,12 +1,12 @@
 """Config of the learner: one small model per idea, the dicts of `DistributionalPPO`'s constructor."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
 
-__all__ = ["AWR", "Entropy", "KLPenalty", "KLStop", "Risk", "ValueClip"]
+__all__ = ["AWR", "VGS", "Entropy", "KLPenalty", "KLStop", "Optimizer", "Risk", "ValueClip"]
 
 ScheduleName = Literal["constant", "linear", "cosine"]
 
@@ -97,3 +97,56 @@ class Risk(Frozen):
     std_scale_end: PositiveFloat | None = Field(
         0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
     )
+
+
+class VGS(Frozen):
+    """Scale gradients down while they are mostly noise; see docs/ideas/variance-scaling.md."""
+
+    beta: float = Field(0.99, ge=0, lt=1, description="memory of the averages, per minibatch")
+    strength: NonNegativeFloat = Field(0.1, description="factor = 1 / (1 + strength × noise-to-signal)")
+    floor: float = Field(0.1, gt=0, le=1, description="the factor never falls below this")
+    warmup: NonNegativeInt = Field(100, description="minibatches at the start that are only watched")
+    mode: Literal["element", "norm"] = Field("element", description="moments of each element, or of each norm (cheap)")
+    aggregate: Literal["p90", "mean", "median"] = Field("p90", description="how tensors' ratios become one")
+    per_tensor: bool = Field(False, description="each tensor has a factor of its own, and nothing is aggregated")
+
+
+_ADAM = {"betas", "eps"}
+_UTILITY = {"beta_utility", "sigma", "scaling", "protecting"}
+_OPTIMIZERS = {
+    "adam": _ADAM | {"weight_decay"},
+    "adamw": _ADAM | {"weight_decay"},
+    "upgd": _UTILITY | {"weight_decay"},
+    "upgdw": _ADAM | _UTILITY | {"weight_decay"},
+    "adaptive_upgd": _ADAM | _UTILITY,
+}
+
+
+class Optimizer(Frozen):
+    """The optimiser; None leaves a setting at its default. The utility optimisers: docs/ideas/upgd.md."""
+
+    name: Literal["adam", "adamw", "upgd", "upgdw", "adaptive_upgd"] = Field("adam", description="which one")
+    betas: tuple[float, float] | None = Field(None, description="all but upgd: memory of Adam's two moments")
+    eps: PositiveFloat | None = Field(None, description="all but upgd: added to the root of the second moment")
+    weight_decay: NonNegativeFloat | None = Field(None, description="all but adaptive_upgd; decoupled but for adam")
+    beta_utility: float | None = Field(None, ge=0, lt=1, description="utility optimisers: memory of the utility")
+    sigma: NonNegativeFloat | None = Field(
+        None, description="noise in units of the gradient (upgd) or as a fraction of the step (upgdw, adaptive_upgd)"
+    )
+    scaling: Literal["global", "local"] | None = Field(
+        None, description="utility optimisers: relative to the largest utility of all weights, or of the tensor"
+    )
+    protecting: bool | None = Field(None, description="utility optimisers: gate the gradient too, or the noise alone")
+
+    @model_validator(mode="after")
+    def _settings_belong_to_it(self) -> "Optimizer":
+        foreign = self.settings().keys() - _OPTIMIZERS[self.name]
+        if foreign:
+            raise ValueError(
+                f"{self.name} has no {', '.join(sorted(foreign))}; it takes {', '.join(sorted(_OPTIMIZERS[self.name]))}"
+            )
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """What was set, as keywords of the optimiser's class."""
+        return self.model_dump(exclude={"name"}, exclude_none=True)

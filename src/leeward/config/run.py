@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, Entropy, KLPenalty, ValueClip
+from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, Optimizer, ValueClip
 from leeward.config.trading import DataConfig, EnvConfig, Fraction
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
@@ -36,6 +36,10 @@ class PPOConfig(Frozen):
     n_epochs: PositiveInt = Field(4, description="passes over each rollout")
     learning_rate: PositiveFloat = Field(1e-3, description="of the first update")
     learning_rate_schedule: Literal["constant", "linear"] = Field("linear", description="linear: to 0 at the end")
+    critic_learning_rate: PositiveFloat | None = Field(
+        None, description="of what the critics alone use, on the same schedule; None: the same rate"
+    )
+    optimizer: Optimizer = Optimizer()
     gamma: float = Field(0.9, ge=0, le=1, description="discount per bar")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="λ of advantages and value targets")
     clip_range: PositiveFloat = Field(0.2, description="of the policy's ratio")
@@ -56,6 +60,7 @@ class PPOConfig(Frozen):
     entropy: Entropy | None = Field(None, description="decay of the entropy bonus and of the noise; None: off")
     kl_penalty: KLPenalty | None = Field(None, description="adaptive KL penalty; None: off")
     awr: AWR | None = Field(None, description="advantage-weighted regression beside the surrogate; None: off")
+    vgs: VGS | None = Field(None, description="scale gradients down while they are mostly noise; None: off")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "PPOConfig":

@@ -1,24 +1,38 @@
-"""Optimisers by class, with the defaults of Stable-Baselines3 and the fastest form torch has."""
+"""Optimisers by name and by class, with the defaults of Stable-Baselines3 and the fastest form torch has."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
 
-__all__ = ["build_optimizer"]
+from leeward.errors import ArgumentError
+from leeward.optim.upgd import UPGD, UPGDW, AdaptiveUPGD, UtilityOptimizer
+
+__all__ = ["OPTIMIZERS", "build_optimizer"]
+
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "upgd": UPGD,
+    "upgdw": UPGDW,
+    "adaptive_upgd": AdaptiveUPGD,
+}
 
 
 def build_optimizer(
-    parameters: Iterable[nn.Parameter],
-    optimizer_class: type[torch.optim.Optimizer],
-    learning_rate: float,
-    kwargs: dict[str, Any],
+    groups: list[dict[str, Any]], optimizer_class: type[torch.optim.Optimizer], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    """Adam and AdamW get SB3's eps of 1e-5 and torch's fused step unless `kwargs` say otherwise."""
+    """One optimiser over `groups`, each with its parameters and its rate.
+
+    Those with Adam's moments get SB3's eps of 1e-5, and torch's own its fused step, unless `kwargs` say otherwise.
+    """
     settings = dict(kwargs)
-    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
+    if issubclass(optimizer_class, UtilityOptimizer) and "generator" in settings:
+        raise ArgumentError(
+            "optimizer_kwargs: leave `generator` out; the noise of an update follows from the model's seed and the "
+            "update's number, so that a run can be resumed"
+        )
+    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW, AdaptiveUPGD, UPGDW):
         settings.setdefault("eps", 1e-5)
-        if "foreach" not in settings:
-            settings.setdefault("fused", True)
-    return optimizer_class(parameters, lr=learning_rate, **settings)  # type: ignore[call-arg]
+    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW) and "foreach" not in settings:
+        settings.setdefault("fused", True)
+    return optimizer_class(groups, lr=groups[0]["lr"], **settings)  # type: ignore[call-arg]

@@ -6,12 +6,13 @@ The numbers of update k are a function of (seed, stream, k). To resume is to kno
 import numpy as np
 import torch
 
-__all__ = ["PREDICT", "SHUFFLE", "TARGETS", "generator", "torch_generator"]
+__all__ = ["OPTIMIZER", "PREDICT", "SHUFFLE", "TARGETS", "generator", "torch_generator"]
 
 # Streams 0, 1, 2, ... are the envs' exploration noise; named ones start far above them.
 SHUFFLE = 2**32
 TARGETS = 2**32 + 1
 PREDICT = 2**32 + 2
+OPTIMIZER = 2**32 + 3
 
 
 def generator(seed: int, stream: int, index: int) -> np.random.Generator:

@@ -45,6 +45,7 @@ _SECTIONS: dict[str, list[Metric]] = {
             "lower the learning rate, look at train/ret_std and the critics' gradient norms",
         ),
         Metric("train/learning_rate", "–", "read back from the live optimiser"),
+        Metric("train/critic_learning_rate", "–", "the critics' own, read back too", needs="critic_learning_rate"),
         Metric(
             "train/loss",
             "–",
@@ -385,6 +386,37 @@ _SECTIONS: dict[str, list[Metric]] = {
         ),
         Metric(
             "risk/<metric>/<i>", "–", "the same metrics of the second, third, ... constraint", needs="several risks"
+        ),
+    ],
+    "Gradient scaling and utility": [
+        Metric(
+            "vgs/noise_to_signal_p50",
+            "–",
+            "variance of the raw gradients over the square of their mean, median over tensors",
+            needs="vgs",
+        ),
+        Metric("vgs/noise_to_signal_p90", "–", "its 90 % quantile over tensors", needs="vgs"),
+        Metric("vgs/scaling_factor", "–", "factor on the gradients, mean over minibatches (and tensors)", needs="vgs"),
+        Metric(
+            "vgs/warmup_active", "0/1", "share of the minibatches in which gradients were only watched", needs="vgs"
+        ),
+        Metric(
+            "upgd/utility_max",
+            "–",
+            "largest |utility| of a weight in the last step: what utilities are divided by",
+            needs="a utility optimiser",
+        ),
+        Metric(
+            "upgd/gate_mean",
+            "–",
+            "mean gate of the last step: 1 is neutral, below 1 protected",
+            needs="a utility optimiser",
+        ),
+        Metric(
+            "upgd/noise_rms",
+            "weight",
+            "RMS of what the noise of the last step adds to a weight",
+            needs="a utility optimiser",
         ),
     ],
     "Trading": [

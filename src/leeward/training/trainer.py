@@ -21,6 +21,7 @@ from leeward.backtest import run_policy
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
 from leeward.market import Market
+from leeward.optim.build import OPTIMIZERS
 from leeward.training.checkpoints import load_model, read_trainer_state, restore_env, write_checkpoint
 from leeward.training.logs import TensorBoardFile, make_logger
 from leeward.training.run_dir import RunDir
@@ -52,11 +53,18 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
     """The agent a config describes."""
     ppo, policy = config.ppo, config.policy
     settings = ppo.model_dump(
-        exclude={"total_steps", "n_envs", "learning_rate_schedule", "value_clip", "entropy", "kl_penalty", "awr"}
+        exclude={"total_steps", "n_envs", "learning_rate_schedule", "optimizer", "vgs"}
+        | {"value_clip", "entropy", "kl_penalty", "awr"}
     )
     if ppo.learning_rate_schedule == "linear":
-        settings["learning_rate"] = LinearSchedule(ppo.learning_rate, 0.0, 1.0)
-    network: dict[str, Any] = {"net_arch": list(policy.net_arch)}
+        for name in ("learning_rate", "critic_learning_rate"):
+            if settings[name] is not None:
+                settings[name] = LinearSchedule(settings[name], 0.0, 1.0)
+    network: dict[str, Any] = {
+        "net_arch": list(policy.net_arch),
+        "optimizer_class": OPTIMIZERS[ppo.optimizer.name],
+        "optimizer_kwargs": ppo.optimizer.settings(),
+    }
     if policy.name == "MlpLstmPolicy":
         network |= {"cell": policy.cell, "lstm_hidden_size": policy.lstm_hidden_size}
     if config.env.action == "weights":
@@ -72,6 +80,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         entropy=ppo.entropy,
         kl_penalty=ppo.kl_penalty,
         awr=ppo.awr,
+        vgs=ppo.vgs,
         **settings,
     )
 
