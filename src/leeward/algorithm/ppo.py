@@ -420,6 +420,7 @@ class DistributionalPPO(BaseAlgorithm):
             generator=streams.torch_generator(self.stream_seed, streams.TARGETS, self.n_rollouts, self.device),
             risk=self.risk_control,
             reward_unit=self._reward_unit(),
+            progress=min(self.num_timesteps / max(total_timesteps, 1), 1.0),
         )
         callback.on_rollout_end()
         return True

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.config.learning import Risk
-from leeward.maths import cvar, lagrangian, quantile, returns
+from leeward.maths import cvar, lagrangian, quantile, returns, schedules
 from leeward.networks.risk_heads import RiskHeads
 from leeward.rollout.buffer import RolloutBuffer
 
@@ -63,7 +63,7 @@ class Constraint:
         return self.multiplier + self.config.cvar_weight
 
     def observe(
-        self, step_returns: Tensor, ended: Tensor, counted: Tensor
+        self, step_returns: Tensor, ended: Tensor, counted: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) -> cost (T, B)
         """Measure the tail, move the multiplier, and price every step. `counted` are the envs whose tail binds."""
         values, known = self._variable(step_returns, ended)
@@ -72,7 +72,7 @@ class Constraint:
         cost = torch.zeros_like(values)
         if self.pool:
             samples = torch.cat(self.pool)
-            metrics = self._measure(samples)
+            metrics = self._measure(samples, progress)
             assert self.quantile is not None
             cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
@@ -96,8 +96,10 @@ class Constraint:
         while len(self.pool) > 1 and sum(len(part) for part in self.pool[1:]) >= needed:
             self.pool.pop(0)
 
-    def _measure(self, samples: Tensor) -> dict[str, float]:  # (n,)
+    def _measure(self, samples: Tensor, progress: float) -> dict[str, float]:  # (n,)
         config = self.config
+        # Exploration fades and the policy moves less, so more rollouts can be averaged: a rare crash needs them.
+        weight = schedules.linear(progress, config.smoothing, config.smoothing_end or config.smoothing)
         n_tail = config.alpha * len(samples)
         if n_tail < _MIN_TAIL:
             self._warn(
@@ -109,8 +111,8 @@ class Constraint:
         measured = float(cvar.from_samples(samples, config.alpha))
         value_at_risk = float(samples.kthvalue(max(1, math.ceil(n_tail - 1e-9))).values)
         self.best = max(self.best, measured)
-        self.quantile = self._smooth(self.quantile, value_at_risk)
-        self.tail = self._smooth(self.tail, measured)
+        self.quantile = _blend(self.quantile, value_at_risk, weight)
+        self.tail = _blend(self.tail, measured, weight)
         metrics = {
             "risk/cvar_measured": measured,
             "risk/var_measured": value_at_risk,
@@ -128,9 +130,6 @@ class Constraint:
                     "training goes on with the return nearly ignored",
                 )
         return metrics | {"risk/multiplier": self.multiplier}
-
-    def _smooth(self, old: float | None, new: float) -> float:
-        return new if old is None else old + self.config.smoothing * (new - old)
 
     def _control(self, unit: float) -> None:
         """The gap relative to `unit`, so that one learning rate serves every unit."""
@@ -198,8 +197,10 @@ class RiskControl:
         count = min(max(1, round(max(shares) * n_envs)), n_envs - 1)
         return torch.arange(n_envs) >= n_envs - count
 
-    def judge(self, buffer: RolloutBuffer, advantages: Tensor) -> RiskVerdict:  # (T, B), in units of the reward
-        """Measure, move the multipliers, and put the costs into the advantages."""
+    def judge(
+        self, buffer: RolloutBuffer, advantages: Tensor, progress: float
+    ) -> RiskVerdict:  # (T, B), in units of the reward
+        """Measure, move the multipliers, and put the costs into the advantages. `progress` runs from 0 to 1."""
         columns = buffer.risk
         assert columns is not None
         device = advantages.device
@@ -212,7 +213,7 @@ class RiskControl:
             config = constraint.config
             quiet = None if columns.deployed is None else columns.deployed.cpu()
             counted = quiet if config.binds == "deployed" and quiet is not None else everyone
-            cost, found = constraint.observe(step_returns, ended, counted)
+            cost, found = constraint.observe(step_returns, ended, counted, progress)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(
                 cost.to(device, values.dtype),
@@ -262,6 +263,10 @@ class RiskControl:
         for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
             scale.load_state_dict(each)
         self.step_scale.load_state_dict(state["step_scale"])
+
+
+def _blend(old: float | None, new: float, weight: float) -> float:
+    return new if old is None else old + weight * (new - old)
 
 
 def _follow(scale: ReturnScale, head: nn.Module, targets: Tensor) -> tuple[float, float]:

@@ -89,13 +89,16 @@ class Risk(Frozen):
     smoothing: float = Field(
         0.3, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
     )
+    smoothing_end: float | None = Field(
+        0.05, gt=0, le=1, description="the same at the end of training, reached linearly; None: it stays"
+    )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
     gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
     gae_lambda: float | None = Field(
         None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return"
     )
     std_scale_end: PositiveFloat | None = Field(
-        0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+        0.02, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
     )
 
 
