@@ -8,7 +8,7 @@ from leeward.networks.activations import Tanh, with_quick_tanh
 
 
 def test_value_and_slope_are_those_of_torch_also_where_it_saturates() -> None:
-    x = torch.cat([torch.linspace(-4.0, 4.0, 4001), torch.tensor([-100.0, -20.0, 0.0, 1e-8, 20.0, 100.0])])
+    x = torch.cat([torch.linspace(-4.0, 4.0, 40_001), torch.tensor([-100.0, -20.0, 0.0, 1e-8, 20.0, 100.0])])
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     values, exact = Tanh()(ours), torch.tanh(theirs)
     assert_close(values, exact, rtol=0, atol=2.4e-7)

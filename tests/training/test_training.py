@@ -68,14 +68,14 @@ def test_what_is_kept_is_the_best_score_on_validation(run_here):
     config = run.config()
     best = read_trainer_state(run.best)["best"]
     for place, check in ((run.best, math.isclose), (run.checkpoint_list()[-1], lambda last, best: last <= best)):
-        result = run_policy(load_model(place), market, config.env, split="validation", alpha=config.backtest.alpha)
-        assert check(score_of(result, config.backtest.alpha).growth, best["score"]["growth"])
+        result = run_policy(load_model(place), market, config.env, split="validation", alpha=config.risk.alpha)
+        assert check(score_of(result, config.risk.alpha).growth, best["score"]["growth"])
     assert best["update"] % 3 == 0
 
 
 def ranks(limit, score="growth", *scores):
     """Scores from best to worst, as a run with this limit ranks them."""
-    settings = [*TINY, "data.source=sample:synthetic", f"backtest.limit={limit}", f"validation.score={score}"]
+    settings = [*TINY, "data.source=sample:synthetic", f"risk.limit={limit}", f"validation.score={score}"]
     session = object.__new__(_Session)
     session.config = load_config(None, settings)
     return sorted(scores, key=session._rank, reverse=True)

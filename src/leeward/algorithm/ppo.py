@@ -265,6 +265,9 @@ class DistributionalPPO(BaseAlgorithm):
         self.clip_schedule = FloatSchedule(self.clip_range)
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
         self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or self._default_entropy())
+        if self.env is not None and self.env.has_attr("risk_unit"):  # a trading env: its step_return is a log-return
+            for each in self.risk:
+                each.check_log_return()
         self.risk_control = None
         if self.policy.risk_heads is not None:
             self.risk_control = RiskControl(
@@ -315,11 +318,12 @@ class DistributionalPPO(BaseAlgorithm):
         if self.action_distribution != "auto":
             return self.action_distribution
         bounded = isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()
-        return "squashed" if self.risk and bounded and not self.use_sde else "gaussian"
+        acting = any(each.acts for each in self.risk)
+        return "squashed" if acting and bounded and not self.use_sde else "gaussian"
 
     def _default_entropy(self) -> Entropy:
         """Without `entropy=` exploration fades under a constraint: noise widens the tail that is being measured."""
-        ends = [each.std_scale_end for each in self.risk if each.std_scale_end is not None]
+        ends = [each.std_scale_end for each in self.risk if each.acts and each.std_scale_end is not None]
         return Entropy(std_scale_end=min(ends)) if ends else Entropy()
 
     def _effective_sequence_length(self) -> int:

@@ -101,7 +101,7 @@ class Constraint:
         # Exploration fades and the policy moves less, so more rollouts can be averaged: a rare crash needs them.
         weight = schedules.linear(progress, config.smoothing, config.smoothing_end or config.smoothing)
         n_tail = config.alpha * len(samples)
-        if n_tail < _MIN_TAIL:
+        if n_tail < _MIN_TAIL and config.acts:
             self._warn(
                 "few samples",
                 f"risk: the tail is measured on alpha · samples = {config.alpha:g} · {len(samples)} = {n_tail:.1f} "

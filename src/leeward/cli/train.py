@@ -72,10 +72,10 @@ def _view(console: Console, *, quiet: bool, json_lines: bool) -> View:
 
 def _tail_on_train(market: Market, config: RunConfig) -> str:
     """What a limit could be measured by."""
-    alpha = config.backtest.alpha
+    alpha = config.risk.alpha
     tail = buy_and_hold(market, config.env, split="train").performance(alpha).cvar
-    limit = config.backtest.limit
-    against = "no limit is set (backtest.limit)" if limit is None else f"the limit is {percent_2(limit)}"
+    limit = config.risk.limit
+    against = "no limit is set (risk.limit)" if limit is None else f"the limit is {percent_2(limit)}"
     return (
         f"Tail on train: the worst {100 * alpha:g} % of bars average {percent_2(tail)} for buy and hold, "
         f"{percent_2(0.0)} in cash; {against}."

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
+from leeward.errors import ConfigError
 
 __all__ = ["AWR", "VGS", "Entropy", "KLPenalty", "KLStop", "Optimizer", "Risk", "ValueClip"]
 
@@ -100,6 +101,21 @@ class Risk(Frozen):
     std_scale_end: PositiveFloat | None = Field(
         0.02, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
     )
+
+    @property
+    def acts(self) -> bool:
+        """Whether it changes behaviour, or measures only."""
+        return self.limit is not None or self.cvar_weight > 0.0
+
+    def check_log_return(self) -> None:
+        """A limit on log-returns lies in [−1, 0]; anything else was meant in another unit."""
+        limit = self.limit
+        if limit is not None and not -1.0 <= limit <= 0.0:
+            meant = -limit if 0.0 < limit <= 1.0 else -abs(limit) / 100.0
+            raise ConfigError(
+                f"risk.limit is {limit:g}, but the tail of a trading env is a log-return: a fraction between -1 and 0, "
+                f"losses negative; did you mean {meant:g} ({100 * meant:g} %)?"
+            )
 
 
 class VGS(Frozen):

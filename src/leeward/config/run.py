@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, Optimizer, ValueClip
-from leeward.config.trading import DataConfig, EnvConfig, Fraction
+from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, Optimizer, Risk, ValueClip
+from leeward.config.trading import DataConfig, EnvConfig
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
 
@@ -93,10 +93,6 @@ class CheckpointConfig(Frozen):
 class BacktestConfig(Frozen):
     """The evidence."""
 
-    alpha: Fraction = Field(0.05, description="tail mass of the VaR and CVaR shown")
-    limit: float | None = Field(
-        None, le=0, ge=-1, description="log-return a bar; the tail is judged against it. None: not judged"
-    )
     n_draws: PositiveInt = Field(2000, description="draws of the block bootstrap")
     n_offsets: PositiveInt = Field(1000, description="shifts of the timing null")
 
@@ -109,6 +105,12 @@ class RunConfig(Frozen):
     env: EnvConfig = EnvConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()
+    risk: Risk = Risk()
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     backtest: BacktestConfig = BacktestConfig()
+
+    @model_validator(mode="after")
+    def _limit_is_a_log_return(self) -> "RunConfig":
+        self.risk.check_log_return()
+        return self

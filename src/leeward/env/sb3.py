@@ -29,6 +29,8 @@ class TradingVecEnv(VecEnv):
     {r, l, t}.
     """
 
+    risk_unit = "log-return"  # of info["step_return"], the variable of a risk limit
+
     def __init__(
         self,
         data: Data = "sample:nasdaq",

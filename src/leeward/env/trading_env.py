@@ -60,6 +60,8 @@ class TradingEnv(gym.Env[NDArray[np.float32], Any]):
     split from flat with its warm-up bars; without options the window is random, from the stream of the seed.
     """
 
+    risk_unit = "log-return"  # of info["step_return"], the variable of a risk limit
+
     metadata = {"render_modes": []}  # noqa: RUF012 - gymnasium's own name and type
 
     def __init__(

@@ -9,9 +9,13 @@ from leeward.errors import ArgumentError
 from leeward.maths import quantile
 from leeward.networks.value_heads import ValueDistribution
 
-__all__ = ["Outlook"]
+__all__ = ["Outlook", "StepNotLearned"]
 
 Floats = NDArray[np.float64]
+
+
+class StepNotLearned(ArgumentError, AttributeError):
+    """The model was trained without `risk=`; also what `hasattr(outlook, "step")` understands."""
 
 
 class Outlook:
@@ -37,7 +41,7 @@ class Outlook:
     @property
     def step(self) -> "Outlook":
         if self._step is None:
-            raise ArgumentError(
+            raise StepNotLearned(
                 "this model has not learned to predict the next step: train with risk=, e.g. risk={'alpha': 0.05}, "
                 "which without a limit constrains nothing"
             )

@@ -20,7 +20,7 @@ class Score:
     growth: float  # log-growth a year
     sharpe: float  # annualised; NaN for an account that never moves
     max_drawdown: float  # fraction, zero or negative
-    cvar: float  # log-return of a bar, mean of the worst `backtest.alpha`
+    cvar: float  # log-return of a bar, mean of the worst `risk.alpha`
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)

@@ -80,6 +80,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         entropy=ppo.entropy,
         kl_penalty=ppo.kl_penalty,
         awr=ppo.awr,
+        risk=config.risk,
         vgs=ppo.vgs,
         **settings,
     )
@@ -132,7 +133,7 @@ class _Session(BaseCallback):
         self.updates: int = state["updates"]
         self.validation: Score | None = None
         self.exploring: Score | None = None
-        self.trades = TradeMetrics(env, market.bars_per_year, config.backtest.alpha)
+        self.trades = TradeMetrics(env, market.bars_per_year, config.risk.alpha)
         self.interrupted = False
         self.began, self.began_at = time.monotonic(), 0
 
@@ -168,7 +169,7 @@ class _Session(BaseCallback):
 
     def _validate(self) -> None:
         """Score the deterministic policy on the validation split, and keep it if it is the best so far."""
-        alpha = self.config.backtest.alpha
+        alpha = self.config.risk.alpha
         result = run_policy(
             self._agent, self.market, self.config.env, split="validation", alpha=alpha, with_outlook=False
         )
@@ -183,7 +184,7 @@ class _Session(BaseCallback):
 
     def _rank(self, score: Score) -> tuple[bool, float]:
         """Those that meet the limit come first, by their score; without one that does, the mildest tail comes first."""
-        limit = self.config.backtest.limit
+        limit = self.config.risk.limit
         if limit is not None and score.cvar < limit:
             return False, score.cvar
         value = score.as_dict()[self.config.validation.score]
