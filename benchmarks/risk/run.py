@@ -47,7 +47,7 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 SEEDS = range(5)
 ALPHA = 0.05
-N_ENVS = 16
+N_ENVS = 32
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def settled(multipliers: list[float]) -> dict[str, float]:
     return {"multiplier": float(last.mean()), "swing": float(last.std() / max(last.mean(), 1e-12))}
 
 
-def constant(market: Any, env_class: Any, share: float | None, *, binds: str = "rollout", steps: int) -> Row:
+def constant(
+    market: Any, env_class: Any, share: float | None, *, binds: str = "rollout", steps: int, n_envs: int = N_ENVS
+) -> Row:
     """One asset and a constant observation: the whole policy is one position."""
     limit = None if share is None else share * market.tail
     paths: dict[int, list[float]] = {}
@@ -97,7 +99,7 @@ def constant(market: Any, env_class: Any, share: float | None, *, binds: str = "
     def train(seed: int, multipliers: list[float]) -> DistributionalPPO:
         paths[seed] = multipliers
         risk = {"alpha": ALPHA, "limit": limit, "binds": binds}
-        return learn(env_class(market, N_ENVS, seed=seed), seed, steps, multipliers, gamma=0.0, risk=risk)
+        return learn(env_class(market, n_envs, seed=seed), seed, steps, multipliers, gamma=0.0, risk=risk)
 
     def judge(model: DistributionalPPO, seed: int) -> dict[str, Any]:
         here = np.ones((1, 1), np.float32)
@@ -193,19 +195,19 @@ def regimes(policy: str, share: float, steps: int, **settings: Any) -> Row:
 
 GAUSSIAN, CRASH = GaussianMarket(), CrashMarket()
 ROWS: dict[str, Row] = {
-    "gaussian_30": constant(GAUSSIAN, GaussianEnv, 0.3, steps=200_000),
-    "gaussian_50": constant(GAUSSIAN, GaussianEnv, 0.5, steps=200_000),
-    "gaussian_80": constant(GAUSSIAN, GaussianEnv, 0.8, steps=200_000),
+    "gaussian_30": constant(GAUSSIAN, GaussianEnv, 0.3, steps=250_000),
+    "gaussian_50": constant(GAUSSIAN, GaussianEnv, 0.5, steps=250_000),
+    "gaussian_80": constant(GAUSSIAN, GaussianEnv, 0.8, steps=250_000),
     "gaussian_150": constant(GAUSSIAN, GaussianEnv, 1.5, steps=200_000),
-    "crash_50": constant(CRASH, CrashEnv, 0.5, steps=300_000),
+    "crash_50": constant(CRASH, CrashEnv, 0.5, steps=350_000, n_envs=64),
     "crash_free": constant(CRASH, CrashEnv, None, steps=200_000),
     "walk": walk(200_000),
     "walk_categorical": walk(200_000, critic="categorical"),
     "walk_scalar_targets": walk(200_000, value_targets="scalar"),
     "pair_50": pair(0.5, steps=300_000),
     "episode_50": episodes(0.5, steps=400_000),
-    "gaussian_50_deployed": constant(GAUSSIAN, GaussianEnv, 0.5, binds="deployed", steps=200_000),
-    "crash_50_deployed": constant(CRASH, CrashEnv, 0.5, binds="deployed", steps=300_000),
+    "gaussian_50_deployed": constant(GAUSSIAN, GaussianEnv, 0.5, binds="deployed", steps=250_000),
+    "crash_50_deployed": constant(CRASH, CrashEnv, 0.5, binds="deployed", steps=350_000, n_envs=64),
     "regimes_memoryless": regimes("MlpPolicy", 0.4, steps=200_000),
     "regimes_lstm": regimes("MlpLstmPolicy", 0.4, steps=200_000, policy_kwargs={"lstm_hidden_size": 32}),
 }

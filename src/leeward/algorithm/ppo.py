@@ -19,6 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule, safe_mean
+from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm import checkpoint, vecnormalize_drift
 from leeward.algorithm.critic_scale import CriticScale
@@ -265,9 +266,10 @@ class DistributionalPPO(BaseAlgorithm):
         self.clip_schedule = FloatSchedule(self.clip_range)
         self.value_clip_schedule = None if self.clip_range_vf is None else FloatSchedule(self.clip_range_vf)
         self.entropy_schedule = EntropySchedule(self.ent_coef, self.entropy or self._default_entropy())
-        if self.env is not None and self.env.has_attr("risk_unit"):  # a trading env: its step_return is a log-return
+        if _offers(self.env, "risk_unit"):  # a trading env: its step_return is a log-return
             for each in self.risk:
                 each.check_log_return()
+        self._warn_of_unseen_totals()
         self.risk_control = None
         if self.policy.risk_heads is not None:
             self.risk_control = RiskControl(
@@ -320,6 +322,15 @@ class DistributionalPPO(BaseAlgorithm):
         bounded = isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()
         acting = any(each.acts for each in self.risk)
         return "squashed" if acting and bounded and not self.use_sde else "gaussian"
+
+    def _warn_of_unseen_totals(self) -> None:
+        limited = any(each.acts and each.measure == "episode_return" for each in self.risk)
+        if limited and self.env is not None and not _offers(self.env, "shows_running_return"):
+            warnings.warn(
+                "risk: the limit is on the return of a whole episode, but the observation does not show what the episode "
+                "has returned so far, so the agent cannot react to it; wrap the env in leeward.env.RunningReturn",
+                stacklevel=4,
+            )
 
     def _default_entropy(self) -> Entropy:
         """Without `entropy=` exploration fades under a constraint: noise widens the tail that is being measured."""
@@ -705,6 +716,11 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name} must be a dict or None, got {values!r}")
     return model.read(values, where=name)
+
+
+def _offers(env: VecEnv | None, name: str) -> bool:
+    """Whether the VecEnv, or the envs inside it, have this attribute."""
+    return env is not None and (hasattr(env, name) or env.has_attr(name))
 
 
 def _constraints(values: Any) -> tuple[Risk, ...]:

@@ -26,6 +26,8 @@ def extended_space(space: gym.Space[Any]) -> gym.spaces.Box:
 class RunningReturn(gym.ObservationWrapper[Any, Any, Any]):
     """Appends the sum of info["step_return"], or of the reward where the env gives none, since the reset."""
 
+    shows_running_return = True
+
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.observation_space = extended_space(env.observation_space)

@@ -158,6 +158,8 @@ class TradingVecEnv(VecEnv):
 class RunningReturnVecEnv(VecEnvWrapper):
     """`RunningReturn` for a VecEnv: the sum of step returns (or rewards) of the episode is the last observation."""
 
+    shows_running_return = True
+
     def __init__(self, venv: VecEnv) -> None:
         super().__init__(venv, observation_space=extended_space(venv.observation_space))
         self._totals = np.zeros(venv.num_envs)
