@@ -142,7 +142,8 @@ def unshared_categorical_critic() -> dict[str, list[float]]:
 def two_constraints() -> dict[str, list[float]]:
     """A thin tail of one step beside one of whole episodes; staggered episodes, an env that gives no step_return."""
     thin = {"alpha": 0.009, "limit": -0.1}
-    with pytest.warns(UserWarning, match="fewer than 10"):
+    few, unseen = "fewer than 10", "does not show what the episode"
+    with pytest.warns(UserWarning, match=few), pytest.warns(UserWarning, match=unseen):
         return run(build(risk=[thin, {"measure": "episode_return", "limit": 1.0}]), lambda _: None)
 
 

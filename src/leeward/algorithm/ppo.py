@@ -327,8 +327,9 @@ class DistributionalPPO(BaseAlgorithm):
         limited = any(each.acts and each.measure == "episode_return" for each in self.risk)
         if limited and self.env is not None and not _offers(self.env, "shows_running_return"):
             warnings.warn(
-                "risk: the limit is on the return of a whole episode, but the observation does not show what the episode "
-                "has returned so far, so the agent cannot react to it; wrap the env in leeward.env.RunningReturn",
+                "risk: the limit is on the return of a whole episode, but the observation does not show what the "
+                "episode has returned so far, so the agent cannot react to it; wrap the env in "
+                "leeward.env.RunningReturn",
                 stacklevel=4,
             )
 
