@@ -24,6 +24,7 @@ from leeward.telemetry.tally import Tally
 
 __all__ = ["Lesson", "Updater", "metric_groups"]
 
+_MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 _YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
 
 
@@ -59,6 +60,10 @@ class Updater:
         self.policy, self.pipeline, self.kl_stop = policy, pipeline, kl_stop
         self.n_epochs, self.batch_size, self.micro_batch_size = n_epochs, batch_size, micro_batch_size
         self.sequence_length, self.burn_in, self.refresh_memory = sequence_length, burn_in, refresh_memory
+        # Whether the network computes something else in training than in the rollout.
+        self.drops_out = any(
+            getattr(module, "dropout", 0.0) or isinstance(module, _MOODY) for module in policy.modules()
+        )
 
     def run(self, lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
         """Train on one rollout; the metrics are means over its real steps unless their name says otherwise."""
@@ -72,11 +77,12 @@ class Updater:
                 memory = self._refreshed(buffer, sequences, memory)
             batches = minibatches(sequences, buffer.shape[1], self.batch_size, rng, device)
             for number, batch in enumerate(batches):
-                if epoch == 0 and number == 0:
+                first = epoch == 0 and number == 0
+                if first and self.drops_out:
                     self._check_ratio(lesson, batch, memory, tally)
-                    if lesson.risk_part is not None:
-                        self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
-                if not self._minibatch(lesson, batch, memory, tally):
+                if first and lesson.risk_part is not None:
+                    self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
+                if not self._minibatch(lesson, batch, memory, tally, look=first and not self.drops_out):
                     stopped_in = epoch
                     break
             if stopped_in == epoch:
@@ -87,14 +93,19 @@ class Updater:
             metrics |= self.policy.optimizer.metrics()
         return metrics
 
-    def _minibatch(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> bool:
-        """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it."""
+    def _minibatch(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally, *, look: bool) -> bool:
+        """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it.
+
+        `look`: nothing has been learned yet, so the ratios must be 1.
+        """
         optimizer = self.policy.optimizer
         optimizer.zero_grad(set_to_none=True)
         used, kl_sum = 0, 0.0
         for part in _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
             evaluation = self._evaluate(rows, part, memory)
+            if look:
+                _tally_start(tally, lesson.buffer.starts, rows, evaluation)
             losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights, lesson.risk)
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
             log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
@@ -127,14 +138,10 @@ class Updater:
 
     @torch.no_grad()
     def _check_ratio(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> None:
-        """Before the first step every ratio is 1, or rollout and update disagree. Dropout is off for this look."""
+        """The look at a policy with dropout, which is off for it."""
         self.policy.set_training_mode(False)
         rows = gather(lesson.buffer, lesson.advantages, batch)
-        evaluation = self._evaluate(rows, batch, memory)
-        deviation = (evaluation.log_prob - rows.log_probs).expm1().abs()[rows.mask].max()
-        tally.extreme("max", "train/ratio_first_minibatch_max_dev", deviation)
-        if evaluation.hidden is not None:
-            _tally_resets(tally, lesson.buffer.starts, rows, evaluation.hidden)
+        _tally_start(tally, lesson.buffer.starts, rows, self._evaluate(rows, batch, memory))
         self.policy.set_training_mode(True)
 
     def _risk_gradient(self, lesson: Lesson, risk_part: Tensor, batch: Batch, memory: Memory, tally: Tally) -> None:
@@ -218,6 +225,15 @@ def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
 
 def _window(tensor: Tensor, begin: int, length: int, envs: Tensor) -> Tensor:  # (T, B, ...) -> (L, S, ...)
     return tensor[begin : begin + length, envs]
+
+
+@torch.no_grad()
+def _tally_start(tally: Tally, starts: Tensor, rows: Rows, evaluation: Evaluation) -> None:
+    """Before the first step every ratio is 1, or rollout and update disagree."""
+    deviation = (evaluation.log_prob - rows.log_probs).expm1().abs()[rows.mask].max()
+    tally.extreme("max", "train/ratio_first_minibatch_max_dev", deviation)
+    if evaluation.hidden is not None:
+        _tally_resets(tally, starts, rows, evaluation.hidden)
 
 
 def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> None:
