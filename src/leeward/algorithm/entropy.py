@@ -35,7 +35,7 @@ class EntropySchedule:
         """What is added to the log standard deviation of Gaussian actions."""
         if self.config.std_scale_end is None:
             return 0.0
-        return _SHAPES[self.config.std_scale_schedule](progress, 0.0, math.log(self.config.std_scale_end))
+        return math.log(_SHAPES[self.config.std_scale_schedule](progress, 1.0, self.config.std_scale_end))
 
     def observe(self, entropy: float, progress: float) -> None:
         """Take in the mean entropy of an update; a plateau starts the decay, once."""

@@ -222,7 +222,7 @@ class RiskControl:
                 buffer.terminated,
                 buffer.ended,
                 gamma=self.gamma if config.gamma is None else config.gamma,
-                lam=self.lam if config.gae_lambda is None else config.gae_lambda,
+                lam=self._cost_lambda(config),
             )
             targets.append(cost_advantages + values)
             total = total + constraint.weight * cost_advantages
@@ -231,6 +231,12 @@ class RiskControl:
             metrics |= {name if k == 0 else f"{name}/{k + 1}": value for name, value in found.items()}
         risk_part = -total / (1.0 + weights)
         return RiskVerdict(advantages / (1.0 + weights) + risk_part, risk_part, torch.stack(targets, -1), metrics)
+
+    def _cost_lambda(self, config: Risk) -> float:
+        if config.gae_lambda is not None:
+            return config.gae_lambda
+        # A cost that falls on an episode's last step reaches its first one undiminished only with λ = 1.
+        return 1.0 if config.measure == "episode_return" else self.lam
 
     @torch.no_grad()
     def encode(self, buffer: RolloutBuffer, costs: Tensor) -> RiskTargets:  # (T, B, K)

@@ -35,7 +35,7 @@ class Entropy(Frozen):
     std_scale_end: PositiveFloat | None = Field(
         None, description="Gaussian actions: factor on the standard deviation at the end of training; None = 1"
     )
-    std_scale_schedule: ScheduleName = Field("linear", description="shape of that annealing, in ln(factor)")
+    std_scale_schedule: ScheduleName = Field("linear", description="shape of that annealing")
 
     @model_validator(mode="after")
     def _floor_below_end(self) -> "Entropy":
@@ -91,15 +91,15 @@ class Risk(Frozen):
         0.3, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
     )
     smoothing_end: float | None = Field(
-        0.05, gt=0, le=1, description="the same at the end of training, reached linearly; None: it stays"
+        0.1, gt=0, le=1, description="the same at the end of training, reached linearly; None: it stays"
     )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
     gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
     gae_lambda: float | None = Field(
-        None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return"
+        None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return, 1 for whole episodes"
     )
     std_scale_end: PositiveFloat | None = Field(
-        0.02, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+        0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
     )
 
     @property
