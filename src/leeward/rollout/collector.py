@@ -132,7 +132,7 @@ class Collector:
         """The return of this step as the env tells it, else its reward, before any VecNormalize."""
         if hasattr(self.env, "info_arrays"):  # a VecEnv of ours: one array, and no info is made
             found = np.array(self.env.info_arrays["step_return"], dtype=np.float64)
-        elif "step_return" in infos[0]:
+        elif any("step_return" in info for info in infos):
             found = np.array([info.get("step_return", np.nan) for info in infos], dtype=np.float64)
         else:
             found = np.asarray(
