@@ -378,6 +378,8 @@ class DistributionalPPO(BaseAlgorithm):
         )
         if fresh:
             self.collector.reset(cast(RawObservation, self._last_obs))
+            if self.risk_control is not None:
+                self.risk_control.begin(self.n_envs)
         active.on_training_start(locals(), globals())
         iteration, dumped = 0, True
         while self.num_timesteps < total_timesteps:

@@ -189,6 +189,11 @@ class RiskControl:
         self.cost_scales = [ReturnScale() for _ in configs]
         self.step_scale = ReturnScale()
 
+    def begin(self, n_envs: int) -> None:
+        """The envs were reset: what their episodes had earned is void."""
+        for constraint in self.constraints:
+            constraint.running = torch.zeros(n_envs, dtype=torch.float64)
+
     def deployed(self, n_envs: int) -> Tensor | None:  # (B,) bool
         """The envs that act without noise, when a limit binds the policy as it will be used: the last ones."""
         shares = [c.config.deployed_share for c in self.constraints if c.config.binds == "deployed"]
