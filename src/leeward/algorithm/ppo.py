@@ -275,6 +275,8 @@ class DistributionalPPO(BaseAlgorithm):
             self.risk_control = RiskControl(
                 self.policy.risk_heads, self.risk, self.n_envs, gamma=self.gamma, lam=self.gae_lambda
             )
+            if self.env is not None:
+                self.risk_control.deployed(self.n_envs)  # refuses too few
         self.kl_controller = None if self.kl_penalty is None else KLPenaltyController(self.kl_penalty)
         burn_in = self.burn_in if self.policy.cell is not None else 0
         self.critic_scale = CriticScale(self.policy, self._effective_sequence_length(), burn_in)

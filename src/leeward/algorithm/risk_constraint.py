@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.config.learning import Risk
+from leeward.errors import ArgumentError
 from leeward.maths import cvar, lagrangian, quantile, returns, schedules
 from leeward.networks.risk_heads import RiskHeads
 from leeward.rollout.buffer import RolloutBuffer
@@ -199,6 +200,11 @@ class RiskControl:
         shares = [c.config.deployed_share for c in self.constraints if c.config.binds == "deployed"]
         if not shares:
             return None
+        if n_envs < 2:
+            raise ArgumentError(
+                f"risk.binds 'deployed' needs at least 2 envs, one to measure on and one to learn from, got {n_envs}; "
+                "pass more envs, or binds='rollout'"
+            )
         count = min(max(1, round(max(shares) * n_envs)), n_envs - 1)
         return torch.arange(n_envs) >= n_envs - count
 
@@ -210,14 +216,13 @@ class RiskControl:
         assert columns is not None
         device = advantages.device
         step_returns, ended = columns.step_returns.cpu(), buffer.ended.cpu()
-        everyone = torch.ones(ended.shape[1], dtype=torch.bool)
+        quiet = torch.zeros(ended.shape[1], dtype=torch.bool) if columns.deployed is None else columns.deployed.cpu()
         targets: list[Tensor] = []
         metrics: dict[str, float] = {}
         total, weights = torch.zeros_like(advantages), 0.0
         for k, constraint in enumerate(self.constraints):
             config = constraint.config
-            quiet = None if columns.deployed is None else columns.deployed.cpu()
-            counted = quiet if config.binds == "deployed" and quiet is not None else everyone
+            counted = quiet if config.binds == "deployed" else ~quiet
             cost, found = constraint.observe(step_returns, ended, counted, progress)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(

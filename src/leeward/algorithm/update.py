@@ -150,7 +150,8 @@ class Updater:
         evaluation = self._evaluate(rows, batch, memory)
         log_ratio = evaluation.log_prob - rows.log_probs
         loss = policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=lesson.weights.clip_range)
-        pull = loss.masked_fill(~rows.mask, 0.0).sum() / batch.n_real
+        learned = rows.mask if rows.exploring is None else rows.mask & rows.exploring
+        pull = loss.masked_fill(~learned, 0.0).sum() / batch.n_real
         gradients = torch.autograd.grad(pull, list(self.policy.action_head.parameters()), allow_unused=True)
         norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
         tally.extreme("max", "risk/grad_norm", torch.linalg.vector_norm(torch.stack(norms)))
