@@ -484,7 +484,8 @@ class DistributionalPPO(BaseAlgorithm):
         lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts)
         if self.risk_control is not None and targets.risk is not None:
             encoded = self.risk_control.encode(buffer, targets.risk.costs)
-            lesson = replace(lesson, risk=encoded, risk_part=targets.risk.risk_part)
+            acting = any(each.acts for each in self.risk)
+            lesson = replace(lesson, risk=encoded, risk_part=targets.risk.risk_part if acting else None)
         metrics |= self.updater.run(lesson, streams.generator(self.stream_seed, streams.SHUFFLE, self.n_rollouts))
         policy.set_training_mode(False)
         self._n_updates += self.n_epochs

@@ -30,7 +30,7 @@ _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measu
 class RiskVerdict:
     """What the constraints make of a rollout."""
 
-    advantages: Tensor  # (T, B), return and costs together, in units of the reward
+    advantages: Tensor  # (T, B), return and costs together, in the unit of the rollout's rewards
     risk_part: Tensor  # (T, B), what the costs contribute to them
     costs: Tensor  # (T, B, K), λ-returns of the costs
     metrics: dict[str, float]
@@ -209,9 +209,12 @@ class RiskControl:
         return torch.arange(n_envs) >= n_envs - count
 
     def judge(
-        self, buffer: RolloutBuffer, advantages: Tensor, progress: float
-    ) -> RiskVerdict:  # (T, B), in units of the reward
-        """Measure, move the multipliers, and put the costs into the advantages. `progress` runs from 0 to 1."""
+        self, buffer: RolloutBuffer, advantages: Tensor, progress: float, reward_unit: float
+    ) -> RiskVerdict:  # (T, B), in the unit of the rollout's rewards
+        """Measure, move the multipliers, and put the costs into the advantages. `progress` runs from 0 to 1.
+
+        Costs are in the unit of the reward before a VecNormalize divided it by `reward_unit`.
+        """
         columns = buffer.risk
         assert columns is not None
         device = advantages.device
@@ -235,7 +238,7 @@ class RiskControl:
                 lam=self._cost_lambda(config),
             )
             targets.append(cost_advantages + values)
-            total = total + constraint.weight * cost_advantages
+            total = total + constraint.weight * cost_advantages / reward_unit
             weights += constraint.weight
             found["risk/cost_advantage_std"] = float(cost_advantages.std(correction=0))
             metrics |= {name if k == 0 else f"{name}/{k + 1}": value for name, value in found.items()}

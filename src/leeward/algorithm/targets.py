@@ -41,13 +41,13 @@ def make_targets(
 ) -> Targets:
     """GAE on the pessimistic mean; value targets from the distribution that is shown to the user.
 
-    `reward_unit` is what a VecNormalize divided the rewards by: costs are in the unit of the reward before it.
+    `reward_unit` is what a VecNormalize divided the rewards by.
     """
     rewards, terminated, ended = buffer.rewards, buffer.terminated, buffer.ended
     values = policy.pessimistic(buffer.raw_values)  # (T, B)
     next_values = policy.pessimistic(buffer.raw_next_values)
     raw = returns.gae(rewards, values, next_values, terminated, ended, gamma=gamma, lam=lam)
-    verdict = None if risk is None else risk.judge(buffer, raw * reward_unit, progress)
+    verdict = None if risk is None else risk.judge(buffer, raw, progress, reward_unit)
     learned = raw if verdict is None else verdict.advantages
     # Envs that show the policy as it will be used explore nothing, so they teach it nothing.
     quiet = None if buffer.risk is None else buffer.risk.deployed

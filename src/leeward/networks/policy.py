@@ -185,7 +185,11 @@ class DistributionalPolicy(BasePolicy):
         self.risk_heads: RiskHeads | None = None
         if risk:
             ahead = QuantileCritic(_STEP_LEVELS, "tail", min(risk[0].alpha, 0.5))
-            self.risk_heads = RiskHeads(width, layers.get("vf", []), activation_fn, len(risk), ahead)
+            # Drawn aside: a risk that is only measured leaves the other weights, and all later draws, as they were.
+            with torch.random.fork_rng(devices=()):
+                self.risk_heads = RiskHeads(width, layers.get("vf", []), activation_fn, len(risk), ahead)
+                if ortho_init:
+                    self._initialise(self.risk_heads.gains())
         # Mean and standard deviation of the return, kept by `algorithm.critic_scale`. Before the first rollout nothing
         # is known of it, and a standard deviation of 0 makes every prediction 0.
         self.register_buffer("return_mean", torch.zeros((), dtype=torch.float64))
@@ -193,7 +197,16 @@ class DistributionalPolicy(BasePolicy):
         self.return_mean: Tensor
         self.return_std: Tensor
         if ortho_init:
-            self._initialise()
+            self._initialise(
+                [
+                    (self.actor_extractor, 2**0.5),
+                    (self.critic_extractor, 2**0.5),
+                    (self.actor_mlp, 2**0.5),
+                    (self.critic_mlps, 2**0.5),
+                    (self.action_head.net, 0.01),
+                    (self.value_heads, 1.0),
+                ]
+            )
         for head in self.value_heads:
             assert isinstance(head, nn.Linear)
             head.bias.data.copy_(self.critic.initial_bias())
@@ -201,19 +214,8 @@ class DistributionalPolicy(BasePolicy):
             self.risk_heads.step_head.bias.data.copy_(self.risk_heads.step_critic.initial_bias())
         self.optimizer: torch.optim.Optimizer  # built by the algorithm, from optimizer_class and optimizer_kwargs
 
-    def _initialise(self) -> None:
+    def _initialise(self, gains: list[tuple[nn.Module, float]]) -> None:
         """SB3's gains; the recurrent cells keep torch's own initialisation, as in sb3_contrib."""
-        gains: list[tuple[nn.Module, float]] = [
-            (self.actor_extractor, 2**0.5),
-            (self.critic_extractor, 2**0.5),
-            (self.actor_mlp, 2**0.5),
-            (self.critic_mlps, 2**0.5),
-            (self.action_head.net, 0.01),
-            (self.value_heads, 1.0),
-        ]
-        if self.risk_heads is not None:
-            gains += [(self.risk_heads.cost_mlp, 2**0.5), (self.risk_heads.step_mlp, 2**0.5)]
-            gains += [(self.risk_heads.cost_heads, 1.0), (self.risk_heads.step_head, 1.0)]
         for module, gain in gains:
             for part in module.modules():
                 self.init_weights(part, gain)

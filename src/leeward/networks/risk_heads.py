@@ -46,6 +46,10 @@ class RiskHeads(nn.Module):
         self.register_buffer("step_mean", torch.zeros((), dtype=torch.float64))
         self.register_buffer("step_std", torch.zeros((), dtype=torch.float64))
 
+    def gains(self) -> list[tuple[nn.Module, float]]:
+        """For orthogonal initialisation, as those of the critics."""
+        return [(self.cost_mlp, 2**0.5), (self.step_mlp, 2**0.5), (self.cost_heads, 1.0), (self.step_head, 1.0)]
+
     def forward(self, latent: Tensor) -> RiskOutputs:  # (..., H), of the critic; it receives no gradient
         latent = latent.detach()
         return RiskOutputs(self._raw_costs(latent), self.step_head(self.step_mlp(latent)))
