@@ -195,12 +195,15 @@ def set_parameters(
 
 
 def _adopt_scale(model: "DistributionalPPO") -> None:
-    """The unit of the value heads came with their weights; the statistics of the return go on from it."""
-    scale, mean, std = model.critic_scale.returns, float(model.policy.return_mean), float(model.policy.return_std)
-    if std == 0.0:  # weights that have not seen a rollout
-        scale.load_state_dict(ReturnScale().state_dict())
-    elif (mean, std) != (scale.mean, scale.std):
-        scale.load_state_dict({"rollouts": max(scale.rollouts, 1), "mean": mean, "variance": std * std, "std": std})
+    """The units of the heads came with their weights; the statistics of returns and costs go on from them."""
+    units = [(model.critic_scale.returns, float(model.policy.return_mean), float(model.policy.return_std))]
+    if model.risk_control is not None:
+        units += model.risk_control.units()
+    for scale, mean, std in units:
+        if std == 0.0:  # weights that have not seen a rollout
+            scale.load_state_dict(ReturnScale().state_dict())
+        elif (mean, std) != (scale.mean, scale.std):
+            scale.load_state_dict({"rollouts": max(scale.rollouts, 1), "mean": mean, "variance": std * std, "std": std})
 
 
 def _policy_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -269,6 +269,15 @@ class RiskControl:
             torch.stack(encoded, -1).flatten(0, 1), quantile.sort_targets(ahead.unsqueeze(-1), squares=False)
         )
 
+    def units(self) -> list[tuple[ReturnScale, float, float]]:
+        """Each scale, and the mean and standard deviation its heads are in."""
+        heads = self.heads
+        means, stds = (
+            [*heads.cost_means.tolist(), float(heads.step_mean)],
+            [*heads.cost_stds.tolist(), float(heads.step_std)],
+        )
+        return list(zip([*self.cost_scales, self.step_scale], means, stds, strict=True))
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "constraints": [constraint.state_dict() for constraint in self.constraints],
