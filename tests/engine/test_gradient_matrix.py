@@ -28,7 +28,9 @@ HEADS: dict[str, dict[str, Any]] = {
     "gsde": {"use_sde": True},
 }
 # Images, so that the extractor has parameters of its own.
-TERMS = ("surrogate", "entropy", "value 1", "value 2", "awr", "kl penalty")
+TERMS = ("surrogate", "entropy", "value 1", "value 2", "awr", "kl penalty", "cost value", "step")
+# Exploration does not fade: after so few rollouts every ratio would be clipped.
+RISK = [{"alpha": 0.4, "limit": 0.0, "std_scale_end": None}, {"alpha": 0.7, "cvar_weight": 0.5, "std_scale_end": None}]
 
 
 def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tensor]:
@@ -61,9 +63,16 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     rows = gather(buffer, model._targets.advantages, batch)
     memory = buffer.memory_before(times, envs)
 
-    def losses(weights: Coefficients) -> Losses:
+    assert model.risk_control is not None and model._targets.risk is not None
+    risk = model.risk_control.encode(buffer, model._targets.risk.costs)
+
+    def losses(weights: Coefficients, silence: str = "") -> Losses:
         evaluation = policy.evaluate(rows.observations, rows.actions, memory, rows.action_masks)
-        return minibatch_losses(policy, rows, evaluation, targets, weights)
+        assert evaluation.risk is not None
+        if silence:  # of the two losses of the risk heads, the other one alone
+            still = {silence: getattr(evaluation.risk, silence).detach()}
+            evaluation = evaluation._replace(risk=evaluation.risk._replace(**still))
+        return minibatch_losses(policy, rows, evaluation, targets, weights, risk)
 
     found = losses(weights)
     plain = losses(Coefficients(**{**vars(weights), "awr": None, "kl_penalty": 1.0}))
@@ -74,10 +83,14 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
         "value 2": found.per_critic[1],
         "awr": found.awr,
         "kl penalty": plain.policy - plain.surrogate,
+        "cost value": losses(weights, "step").risk,
+        "step": losses(weights, "costs").risk,
     }
 
 
 def expected_groups(term: str, layout: str, head: str, groups: set[str]) -> set[str]:
+    if term in ("cost value", "step"):  # heads that read the critic's features and train nothing else
+        return {"cost_mlp", "cost_heads"} if term == "cost value" else {"step_mlp", "step_head"}
     if term.startswith("value"):
         own = {f"critic{term[-1]}_mlp", f"critic{term[-1]}_head"}
         if layout == "shared":  # the critics read the actor's memory without training it
@@ -92,7 +105,8 @@ def expected_groups(term: str, layout: str, head: str, groups: set[str]) -> set[
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_term_reaches_its_own_parameters_and_no_others(layout: str, head: str) -> None:
     clip = "mean_only" if head == "squashed" else "disable"
-    model = build(observation="image", n_steps=11, learning_rate=3e-4, gain=0.5, **(LAYOUTS[layout] | HEADS[head]))
+    settings: dict[str, Any] = LAYOUTS[layout] | {"action_distribution": "gaussian"} | HEADS[head]
+    model = build(observation="image", n_steps=11, learning_rate=3e-4, gain=0.5, risk=RISK, **settings)
     learn(model, 2)
     groups = model.policy.parameter_groups()
     listed = [id(p) for group in groups.values() for p in group]
@@ -116,7 +130,7 @@ def test_each_term_reaches_its_own_parameters_and_no_others(layout: str, head: s
 
 
 def test_an_update_moves_every_parameter_of_the_network() -> None:
-    model = build(observation="image", n_steps=11)
+    model = build(observation="image", n_steps=11, risk=RISK)
     before = [p.detach().clone() for p in model.policy.parameters()]
     learn(model, 1)
     for (name, p), old in zip(model.policy.named_parameters(), before, strict=True):

@@ -1,5 +1,6 @@
 """What a file holds, what may not be in it, and what happens to one that is damaged."""
 
+import inspect
 import io
 import json
 import os
@@ -122,6 +123,11 @@ def test_a_policy_alone_is_neither_saved_nor_loaded_as_a_pickle(tmp_path):
         model.policy.save(str(tmp_path / "p"))
     with pytest.raises(CheckpointError, match="is loaded with its model"):
         MlpPolicy.load(str(tmp_path / "p"))
+
+
+def test_a_file_holds_every_argument_but_those_that_load_gives_itself():
+    given = {"policy", "env", "device", "stats_window_size", "_init_setup_model"}  # by load's own arguments and keys
+    assert set(inspect.signature(DistributionalPPO).parameters) - given == set(ARGUMENTS)
 
 
 def test_every_argument_comes_back():

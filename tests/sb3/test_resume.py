@@ -52,6 +52,14 @@ CASES: dict[str, dict[str, Any]] = {
         "vgs": {"warmup": 4, "strength": 1.0, "beta": 0.9},
         "critic_learning_rate": LinearSchedule(2e-3, 1e-3, 0.7),
     },
+    "two constraints": {
+        "policy": "MlpLstmPolicy",
+        "actions": "box",
+        "risk": [
+            {"alpha": 0.4, "limit": 0.9, "binds": "deployed", "deployed_share": 0.3},
+            {"measure": "episode_return", "alpha": 0.9, "limit": 9.0, "controller": "dual", "cvar_weight": 0.1},
+        ],
+    },
     "burn-in": {"policy": "MlpLstmPolicy", "sequence_length": 4, "burn_in": 2, "refresh_memory": True},
 }
 
@@ -101,6 +109,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
 
 
+@pytest.mark.filterwarnings("ignore:risk. the (tail is measured on|limit is on the return)")
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_was_stopped_equals_one_that_was_not_bit_for_bit(name, tmp_path):
     case, total = CASES[name], 5 * STEPS
@@ -161,6 +170,20 @@ def test_every_part_of_the_state_moves_in_these_runs():
     assert still <= {"policy/action_head.log_scale"}, still
     assert model.state()["entropy"]["decay_from"] is not None
     assert model.kl_controller.coefficient != model.kl_penalty.initial
+
+
+@pytest.mark.filterwarnings("ignore:risk. the (tail is measured on|limit is on the return)")
+def test_every_part_of_a_constraint_moves_in_these_runs():
+    _, env = world(CASES["two constraints"])
+    model = make(CASES["two constraints"], env)
+    model.learn(3 * STEPS)
+    before = model.state()["risk"]
+    model.learn(2 * STEPS, reset_num_timesteps=False)
+    after = model.state()["risk"]
+    for old, new in zip(before["constraints"], after["constraints"], strict=True):
+        dual = {"integral", "previous_gap"} if new["integral"] == 0.0 else {"running"}
+        assert {key for key in old if same(old[key], new[key])} - {"best"} == {"warned"} | dual
+    assert before["cost_scales"] != after["cost_scales"] and before["step_scale"] != after["step_scale"]
 
 
 def test_a_save_from_inside_a_rollout_says_so_and_resumes_at_the_next_rollout(tmp_path):
