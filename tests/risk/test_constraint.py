@@ -26,7 +26,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "one, pid": [ONE | {"derivative": 0.7, "smoothing_end": None}],
     "one, dual": [ONE | {"controller": "dual", "learning_rate": 0.4}],
     "a weight instead of a limit": [ONE | {"limit": None, "cvar_weight": 0.6}],
-    "one step and episodes": [ONE | {"cvar_weight": 0.2}, EPISODES | {"gamma": 0.5, "gae_lambda": 1.0}],
+    "one step and episodes": [ONE | {"cvar_weight": 0.2}, EPISODES | {"gamma": 0.5, "gae_lambda": 0.7}],
+    "episodes": [EPISODES],
     "exploring and deployed": [ONE, {"alpha": 0.45, "limit": -0.2, "binds": "deployed", "deployed_share": 0.4}],
 }
 
@@ -65,6 +66,7 @@ def judged(model: DistributionalPPO, ledgers: list[Ledger], unit: float = 1.0) -
         counted = deployed if risk.binds == "deployed" else ~deployed
         costs = ledger.costs(variable, dones, counted, progress)
         ahead = predicted(buffer.risk.costs[..., k])
+        default_lambda = 1.0 if risk.measure == "episode_return" else model.gae_lambda
         cost_advantages = discounted_sum(
             costs,
             ahead,
@@ -72,7 +74,7 @@ def judged(model: DistributionalPPO, ledgers: list[Ledger], unit: float = 1.0) -
             terminated,
             dones,
             model.gamma if risk.gamma is None else risk.gamma,
-            model.gae_lambda if risk.gae_lambda is None else risk.gae_lambda,
+            default_lambda if risk.gae_lambda is None else risk.gae_lambda,
         )
         weight = ledger.multiplier + risk.cvar_weight
         weighed, total = weighed - weight * cost_advantages, total + weight

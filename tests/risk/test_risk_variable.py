@@ -11,6 +11,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from leeward import DistributionalPPO
+from leeward.config.learning import Risk
 from leeward.env import RunningReturn, TradingEnv
 from leeward.env.sb3 import RunningReturnVecEnv, TradingVecEnv
 from leeward.errors import ArgumentError, ConfigError, EnvironmentFault
@@ -163,4 +164,4 @@ def test_bounded_actions_are_squashed_under_a_limit_only() -> None:
         return model.policy.squash_output, model.entropy_schedule.config.std_scale_end
 
     assert scheme(None) == scheme({"alpha": 0.1}) == (False, None)
-    assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, 0.02)
+    assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, Risk().std_scale_end)
