@@ -141,7 +141,7 @@ MUTANTS = [
     row(
         "E-area3 the clip does not see the scaling",
         "optim/pipeline",
-        "            pre_clip = torch.linalg.vector_norm(self._norms())\n",
+        "            pre_clip = self._norms().square().sum().sqrt()\n",
         "",
         "training.py::test_gradients_are_measured_raw_then_scaled_then_clipped",
     ),

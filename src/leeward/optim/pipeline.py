@@ -63,7 +63,8 @@ class GradientPipeline:
         if step and self.stages:
             for stage in self.stages:
                 stages |= stage.apply()
-            pre_clip = self._norms().square().sum().sqrt()  # as `raw` is, so that a factor of 1 changes no bit
+            # As `raw` is taken, so that a factor of 1 changes no bit.
+            pre_clip = self._norms().square().sum().sqrt()
         post_clip = pre_clip
         if step and self.max_grad_norm is not None:
             factor = (self.max_grad_norm / (pre_clip + 1e-6)).clamp(max=1.0)
