@@ -225,18 +225,18 @@ class Attack:
     def harden(self, losses: Losses, rows: Rows, memory: Memory, weights: Coefficients) -> Losses:
         """The losses with the robust KL and, if it is on, the critics' shift; both sums over real steps."""
         with _steady(self.policy):
-            robust, measured = self._robust_kl(rows, memory)
+            robust, measured = self.robust_kl(rows, memory)
             term = self.config.kl_weight * robust
             policy, total = losses.policy + term, losses.total + term
             if self.config.value_weight is not None:
-                shift = self._value_shift(rows, memory)
+                shift = self.value_shift(rows, memory)
                 # In the unit in which vf_coef weighs a squared error.
                 unit = weights.value_weight / self.policy.critic.squared_error_units
                 total = total + self.config.value_weight * unit * shift
                 measured["adversary/value_shift"] = shift.detach()
         return replace(losses, policy=policy, total=total, robust=measured)
 
-    def _robust_kl(self, rows: Rows, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
+    def robust_kl(self, rows: Rows, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
         """Σ KL(π(.|s) ‖ π(.|s + δ)): the clean side is a constant, the perturbed one learns."""
         policy = self.policy
         clean = policy.action_parameters(rows.observations, memory, rows.action_masks).detach()  # (L, S, P)
@@ -255,7 +255,7 @@ class Attack:
             "adversary/objective_gain": robust.detach() - _total(found.start, rows),
         }
 
-    def _value_shift(self, rows: Rows, memory: Memory) -> Tensor:
+    def value_shift(self, rows: Rows, memory: Memory) -> Tensor:
         """Σ distance between the critics' distributions at s and at s + δ, δ sought for the critics' own sake."""
         policy = self.policy
         clean = policy.sequence_values(rows.observations, memory).detach()  # (L, S, C, N)
@@ -296,9 +296,10 @@ class Attack:
             head = list(self.policy.action_head.parameters())
             slopes = torch.autograd.grad(robust, head, retain_graph=True, allow_unused=True)
         if not any(slope is not None and bool(slope.any()) for slope in slopes):
+            value = float(robust.detach())
             raise TrainingDiverged(
-                f"update {self.number}: the adversary is on, but its robust KL ({float(robust):.3g}) has no gradient "
-                f"on the actor at epsilon {self.epsilon:g}; the policy does not read the attacked features (look at "
+                f"update {self.number}: the adversary is on, but its robust KL ({value:.3g}) has no gradient on the "
+                f"actor at epsilon {self.epsilon:g}; the policy does not read the attacked features (look at "
                 "adversary.mask and adversary.keys), or the radius is below the precision of float32"
             )
         self.reached = True

@@ -321,8 +321,10 @@ class DistributionalPolicy(BasePolicy):
         if self.critic_memory is not None:
             critic_hidden, critic_state = self.critic_memory(critic_features, memory[parts:])
             return latent, critic_hidden, actor_state + critic_state, hidden, critic_hidden
+        if self.shared_lstm and through_shared_memory:
+            return latent, hidden, actor_state, hidden, None
         if self.shared_lstm:  # the critic reads the actor's memory without training it, as in RecurrentPPO
-            return latent, hidden if through_shared_memory else hidden.detach(), actor_state, hidden, None
+            return latent, hidden.detach(), actor_state, hidden, None
         assert self.critic_projection is not None
         return latent, self.critic_projection(critic_features), actor_state, hidden, None
 
