@@ -115,8 +115,8 @@ MUTANTS = [
     row(
         "adversary: dropout looks like a perturbation",
         ADVERSARY,
-        "    policy.set_training_mode(False)\n",
-        "",
+        "        policy.set_training_mode(False)\n",
+        "        pass\n",
         f"{OWN}::test_dropout_is_no_perturbation",
     ),
     row(

@@ -151,12 +151,14 @@ def _steady(policy: DistributionalPolicy) -> Iterator[None]:
     """Without dropout, or a clean and a perturbed row would differ by their dropout; cuDNN's memories cannot give
     gradients in that mode."""
     learning = policy.training
-    policy.set_training_mode(False)
+    if learning:  # walking all modules costs as much as the forward pass of one step
+        policy.set_training_mode(False)
     try:
         with torch.backends.cudnn.flags(enabled=False):
             yield
     finally:
-        policy.set_training_mode(learning)
+        if learning:
+            policy.set_training_mode(True)
 
 
 class StateAdversary:
