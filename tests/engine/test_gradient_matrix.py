@@ -8,7 +8,8 @@ import torch
 
 from leeward import DistributionalPPO
 from leeward.algorithm.losses import Coefficients, Losses, gather, minibatch_losses, prepare_value_targets
-from leeward.config.learning import AWR, ValueClip
+from leeward.algorithm.state_adversary import StateAdversary
+from leeward.config.learning import AWR, Adversary, ValueClip
 from leeward.rollout.sequences import cut, minibatches
 
 from .worlds import build, collect, learn
@@ -28,7 +29,18 @@ HEADS: dict[str, dict[str, Any]] = {
     "gsde": {"use_sde": True},
 }
 # Images, so that the extractor has parameters of its own.
-TERMS = ("surrogate", "entropy", "value 1", "value 2", "awr", "kl penalty", "cost value", "step")
+TERMS = (
+    "surrogate",
+    "entropy",
+    "value 1",
+    "value 2",
+    "awr",
+    "kl penalty",
+    "cost value",
+    "step",
+    "robust kl",
+    "value shift",
+)
 # Exploration does not fade: after so few rollouts every ratio would be clipped.
 RISK = [{"alpha": 0.4, "limit": 0.0, "std_scale_end": None}, {"alpha": 0.7, "cvar_weight": 0.5, "std_scale_end": None}]
 
@@ -74,6 +86,10 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
             evaluation = evaluation._replace(risk=evaluation.risk._replace(**still))
         return minibatch_losses(policy, rows, evaluation, targets, weights, risk)
 
+    # A radius at which the perturbed rows differ from the clean ones by more than rounding.
+    adversary = StateAdversary(policy, Adversary(epsilon=0.1, value_weight=1.0))
+    attack = adversary.begin(0.0, buffer.rewards.numel(), torch.Generator().manual_seed(0), 0)
+    assert attack is not None
     found = losses(weights)
     plain = losses(Coefficients(**{**vars(weights), "awr": None, "kl_penalty": 1.0}))
     return {
@@ -85,6 +101,8 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
         "kl penalty": plain.policy - plain.surrogate,
         "cost value": losses(weights, "step").risk,
         "step": losses(weights, "costs").risk,
+        "robust kl": attack.robust_kl(rows, memory)[0],
+        "value shift": attack.value_shift(rows, memory),
     }
 
 
@@ -92,7 +110,8 @@ def expected_groups(term: str, layout: str, head: str, groups: set[str]) -> set[
     if term in ("cost value", "step"):  # heads that read the critic's features and train nothing else
         return {"cost_mlp", "cost_heads"} if term == "cost value" else {"step_mlp", "step_head"}
     if term.startswith("value"):
-        own = {f"critic{term[-1]}_mlp", f"critic{term[-1]}_head"}
+        critics = "12" if term == "value shift" else term[-1]
+        own = {f"critic{i}_{part}" for i in critics for part in ("mlp", "head")}
         if layout == "shared":  # the critics read the actor's memory without training it
             return own
         return own | ({"critic_memory", "critic_extractor", "extractor"} & groups)

@@ -90,6 +90,7 @@ def everything_on() -> dict[str, list[float]]:
         max_consecutive_skips=50,
         critic_learning_rate=lambda remaining: 2e-3 * remaining + 1e-4,
         vgs={"warmup": 9, "strength": 0.01},
+        adversary={"warmup": 1, "epsilon_end": 0.2, "value_weight": 0.1},
         policy_kwargs={"normalize_observations": True, "n_lstm_layers": 2, "optimizer_class": AdaptiveUPGD},
     )
     policy = model.policy

@@ -195,6 +195,18 @@ def test_only_market_features_are_attackable(market):
         f"asset{a}/{name}" for a in range(3) for name in ("return_1", "intraday")
     )
     assert names[-1] == "drawdown"
+    free = env.attackable.tolist()
+    assert TradingVecEnv(market, 2).get_attr("attackable")[1].tolist() == free
+    assert TradingVectorEnv(market, 2).attackable.tolist() == free
+
+
+def test_the_running_return_is_not_attackable(market):
+    free = [*TradingEnv(market).attackable.tolist(), False]
+    assert RunningReturn(TradingEnv(market)).attackable.tolist() == free
+    vec = RunningReturnVecEnv(TradingVecEnv(market, 2))
+    assert VecNormalize(vec).get_attr("attackable")[0].tolist() == free
+    assert len(free) == vec.observation_space.shape[0]
+    assert vec.get_attr("risk_unit") == ["log-return"] * 2
 
 
 def test_the_running_return_is_the_sum_of_step_returns(single_asset):

@@ -9,7 +9,17 @@ from torch import tensor
 from torch.testing import assert_close
 
 from leeward.errors import ArgumentError
-from leeward.maths.perturbation import BALLS, ascent_direction, fgsm_step, pgd_step, project
+from leeward.maths.perturbation import (
+    BALLS,
+    METHODS,
+    ascend,
+    ascent_direction,
+    fgsm_step,
+    pgd_step,
+    project,
+    random_in_ball,
+    size_in_ball,
+)
 
 F64 = torch.float64
 
@@ -114,3 +124,88 @@ def test_an_attack_names_what_is_wrong(change, message):
     call = {"delta": torch.zeros(2, 3), "gradient": torch.zeros(2, 3), "step": 0.1, "epsilon": 1.0, "ball": "l2"}
     with pytest.raises(ArgumentError, match=message):
         pgd_step(**(call | change))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("ball", BALLS)
+def test_random_points_fill_the_ball_evenly_and_spare_what_is_masked(ball):
+    mask = tensor([True, False, True, True])
+    points = random_in_ball((4000, 4), epsilon=0.5, ball=ball, generator=seeded(), mask=mask)
+    size = size_in_ball(points, ball=ball)
+    assert float(size.max()) <= 0.5 + 1e-6 and not points[:, 1].any()
+    # Three free features: half of the volume lies within 0.5^(1/3) of the radius.
+    assert float((size <= 0.5 * 0.5 ** (1 / 3)).float().mean()) == pytest.approx(0.5, abs=0.03)
+    assert_close(points.mean(0), torch.zeros(4), atol=0.03, rtol=0)
+    assert torch.equal(points, random_in_ball((4000, 4), epsilon=0.5, ball=ball, generator=seeded(), mask=mask))
+
+
+def test_the_size_is_the_norm_that_the_ball_bounds():
+    delta = torch.stack([row(3.0, -4.0), row(0.0, 0.0)])
+    assert_close(size_in_ball(delta, ball="linf"), row(4.0, 0.0))
+    assert_close(size_in_ball(delta, ball="l2"), row(5.0, 0.0))
+
+
+@pytest.mark.parametrize("ball", BALLS)
+@pytest.mark.parametrize("method", METHODS)
+def test_an_attack_on_a_linear_objective_ends_in_its_best_point(method, ball):
+    # max g·δ over the free features: ε‖g‖₁ in the box, ε‖g‖₂ in the sphere; feature 1 is out of reach.
+    slope, mask = torch.tensor([3.0, -9.0, -4.0]), tensor([True, False, True])
+    start = random_in_ball((7, 3), epsilon=0.2, ball=ball, generator=seeded(1), mask=mask)
+    found = ascend(
+        lambda delta: delta @ slope,
+        start,
+        method=method,
+        steps=40,
+        step=0.05,
+        epsilon=0.2,
+        ball=ball,
+        mask=mask,
+        noise=0.5,
+        generator=seeded(2),
+    )
+    best = 0.2 * 7.0 if ball == "linf" else 0.2 * 5.0
+    assert_close(found.delta @ slope, torch.full((7,), best), rtol=0.02, atol=0.0)
+    assert not found.delta[:, 1].any() and not found.delta.requires_grad
+    assert_close(found.start, start @ slope)
+    assert float(size_in_ball(found.delta, ball=ball).max()) <= 0.2 + 1e-6
+
+
+@pytest.mark.parametrize("ball", BALLS)
+def test_an_attack_climbs_a_curved_objective_step_by_step(ball):
+    curvature = torch.tensor([1.0, 5.0])
+    start = random_in_ball((64, 2), epsilon=0.3, ball=ball, generator=seeded(3))
+
+    def objective(delta):
+        return (curvature * delta.square()).sum(-1)
+
+    reached = []
+    for steps in (1, 3, 30):
+        found = ascend(objective, start, method="pgd", steps=steps, step=0.1, epsilon=0.3, ball=ball)
+        reached.append(float(objective(found.delta).mean()))
+    assert float(objective(start).mean()) < reached[0] < reached[1] <= reached[2] + 1e-6
+    assert reached[2] == pytest.approx(0.09 * (6.0 if ball == "linf" else 5.0), rel=0.01)
+
+
+def test_noise_stirs_a_search_that_has_no_slope():
+    still = ascend(lambda d: 0.0 * d, torch.zeros(5, 3), method="pgd", steps=2, step=0.1, epsilon=1.0, ball="linf")
+    assert not still.delta.any()
+    stirred = ascend(
+        lambda d: 0.0 * d, torch.zeros(5, 3), method="sgld", steps=2, step=0.1, epsilon=1.0, ball="linf", noise=1.0,
+        generator=seeded(),
+    )  # fmt: skip
+    assert bool(stirred.delta.any())
+
+
+def test_an_attack_refuses_what_it_cannot_do():
+    settings = {"steps": 2, "step": 0.1, "epsilon": 1.0, "ball": "l2"}
+    with pytest.raises(ArgumentError, match="unknown method 'gdp'"):
+        ascend(torch.sum, row(1.0), method="gdp", **settings)
+    with pytest.raises(ArgumentError, match="at least 1 step, got 0"):
+        ascend(torch.sum, row(1.0), method="pgd", **(settings | {"steps": 0}))
+    with pytest.raises(ArgumentError, match="sgld draws noise in every step and needs a generator"):
+        ascend(torch.sum, row(1.0), method="sgld", **settings)
+    with pytest.raises(ArgumentError, match="epsilon"):
+        random_in_ball((2, 2), epsilon=-1.0, ball="l2", generator=seeded())

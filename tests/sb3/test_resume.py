@@ -60,6 +60,12 @@ CASES: dict[str, dict[str, Any]] = {
             {"measure": "episode_return", "alpha": 0.9, "limit": 9.0, "controller": "dual", "cvar_weight": 0.1},
         ],
     },
+    "adversary": {
+        "policy": "MlpLstmPolicy",
+        "actions": "box",
+        "adversary": {"method": "sgld", "norm": "l2", "epsilon_end": 0.3, "warmup": 1, "value_weight": 0.2},
+        "policy_kwargs": {"normalize_observations": True},
+    },
     "burn-in": {"policy": "MlpLstmPolicy", "sequence_length": 4, "burn_in": 2, "refresh_memory": True},
 }
 

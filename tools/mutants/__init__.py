@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Mutant", "TABLES", "table"]
 
-TABLES = ("maths", "engine", "optim", "risk")
+TABLES = ("maths", "engine", "optim", "risk", "adversary")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ ARGUMENTS = (
     "tensorboard_log", "policy_kwargs", "verbose", "seed", "critic", "n_quantiles", "levels", "n_atoms", "kappa",
     "twin_critics", "value_targets", "n_target_samples", "sequence_length", "burn_in", "refresh_memory",
     "micro_batch_size", "action_distribution", "max_consecutive_skips", "value_clip", "entropy", "kl_penalty", "awr",
-    "critic_learning_rate", "vgs", "risk",
+    "critic_learning_rate", "vgs", "risk", "adversary",
 )  # fmt: skip
 _ALWAYS_THERE = ("exact", "policy", "arguments", "stats_window_size", "observation_space", "action_space", "n_envs",
                  "counters", "state", "episodes", "extra")  # fmt: skip

@@ -1,6 +1,6 @@
 """The terms of the loss on one minibatch, each a sum over its real steps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class Losses:
     entropy: Tensor
     log_ratio: Tensor  # (L, S), detached
     kl_exact: Tensor  # (L, S), detached
+    robust: dict[str, Tensor] = field(default_factory=dict)  # by metric, detached: what the adversary measured
 
 
 def _rows(table: Tensor, index: Tensor, shape: torch.Size) -> Tensor:  # (T·B, ...) -> (L, S, ...)

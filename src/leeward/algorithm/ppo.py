@@ -22,15 +22,17 @@ from stable_baselines3.common.utils import FloatSchedule, safe_mean
 from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm import checkpoint, vecnormalize_drift
+from leeward.algorithm.behaviour_cloning import clone
 from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
 from leeward.algorithm.risk_constraint import RiskControl
+from leeward.algorithm.state_adversary import AttackedFeatures, AttackSurface, StateAdversary
 from leeward.algorithm.targets import Targets, make_targets
 from leeward.algorithm.update import Lesson, Updater, metric_groups
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, KLStop, Risk, ValueClip
+from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, KLStop, Risk, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
 from leeward.maths import advantage
 from leeward.maths.nested import forget, map_observation
@@ -73,8 +75,8 @@ class DistributionalPPO(BaseAlgorithm):
       action_distribution: "auto", "gaussian" or "squashed", for Box actions.
       max_consecutive_skips: minibatches in a row that may fail to be finite before training stops.
       critic_learning_rate: number or schedule for what the critics alone use; None = `learning_rate`.
-      value_clip, entropy, kl_penalty, awr, vgs, risk: one dict per idea, see `leeward.config.learning`; `risk` also
-        takes several in a list.
+      value_clip, entropy, kl_penalty, awr, vgs, risk, adversary: one dict per idea, see `leeward.config.learning`;
+        `risk` also takes several in a list.
     `normalize_advantage` also takes "global", "per_env" or "none"; True is "global", once per rollout.
     """
 
@@ -136,6 +138,7 @@ class DistributionalPPO(BaseAlgorithm):
         risk: Mapping[str, Any] | Risk | Sequence[Mapping[str, Any] | Risk] | None = None,
         critic_learning_rate: float | Schedule | None = None,
         vgs: Mapping[str, Any] | VGS | None = None,
+        adversary: Mapping[str, Any] | Adversary | None = None,
     ) -> None:
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
             raise ArgumentError(
@@ -180,6 +183,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.risk = _constraints(risk)
         self.critic_learning_rate = critic_learning_rate
         self.vgs = _dict("vgs", VGS, vgs)
+        self.adversary = _dict("adversary", Adversary, adversary)
         self._check_arguments()
         self.missing_arguments: dict[str, str] = {}  # schedules a loaded file could only name
         self.stream_seed = (
@@ -277,6 +281,9 @@ class DistributionalPPO(BaseAlgorithm):
             )
             if self.env is not None:
                 self.risk_control.deployed(self.n_envs)  # refuses too few
+        self.state_adversary = None if self.adversary is None else StateAdversary(self.policy, self.adversary)
+        if self.state_adversary is not None and self.env is not None:
+            self.state_adversary.follow(self.env)
         self.kl_controller = None if self.kl_penalty is None else KLPenaltyController(self.kl_penalty)
         burn_in = self.burn_in if self.policy.cell is not None else 0
         self.critic_scale = CriticScale(self.policy, self._effective_sequence_length(), burn_in)
@@ -486,6 +493,11 @@ class DistributionalPPO(BaseAlgorithm):
             encoded = self.risk_control.encode(buffer, targets.risk.costs)
             acting = any(each.acts for each in self.risk)
             lesson = replace(lesson, risk=encoded, risk_part=targets.risk.risk_part if acting else None)
+        if self.state_adversary is not None:
+            draws = streams.torch_generator(self.stream_seed, streams.ADVERSARY, self.n_rollouts, self.device)
+            attack = self.state_adversary.begin(progress, buffer.rewards.numel(), draws, self.n_rollouts)
+            lesson = replace(lesson, attack=attack)
+            metrics["adversary/epsilon"] = 0.0 if attack is None else attack.epsilon
         metrics |= self.updater.run(lesson, streams.generator(self.stream_seed, streams.SHUFFLE, self.n_rollouts))
         policy.set_training_mode(False)
         self._n_updates += self.n_epochs
@@ -636,9 +648,52 @@ class DistributionalPPO(BaseAlgorithm):
         step, whole = self.policy.predict_distribution(observation, state, episode_start)
         return Outlook(whole, None if step is None else Outlook(step))
 
+    def attack_surface(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+    ) -> AttackSurface:
+        """Slopes of actions and value in the observation, for `leeward.backtest.robustness`; changes nothing."""
+        chosen: dict[str, Any] = {}
+        if self.adversary is not None:
+            chosen = {"keys": self.adversary.keys, "scale": self.adversary.scale}
+        return AttackSurface(self.policy, AttackedFeatures(self.policy, **chosen), observation, state, episode_start)
+
+    def pretrain(
+        self,
+        observations: np.ndarray | dict[str, np.ndarray],
+        actions: np.ndarray,
+        *,
+        epochs: int,
+        batch_size: int,
+        learning_rate: float | None = None,
+        episode_starts: np.ndarray | None = None,
+    ) -> list[float]:
+        """Teach the actor to act as a dataset does, before `learn`; see docs/ideas/behaviour-cloning.md.
+
+        Rows are in the order of time: `observations` (n, ...) as `predict` takes them, `actions` (n, ...) as the env
+        takes them. `episode_starts` (n,) is True where an episode begins; None: all is one episode, which matters to a
+        policy with memory only. `learning_rate` None: the one `learn` starts with. Returns the mean of −ln π per epoch.
+        """
+        return clone(
+            self.policy,
+            observations,
+            actions,
+            episode_starts,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=self._learning_rates(1.0)[0] if learning_rate is None else learning_rate,
+            sequence_length=self._effective_sequence_length(),
+            max_grad_norm=self.max_grad_norm,
+            seed=self.stream_seed,
+        )
+
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         super().set_env(env, force_reset)
         assert self.env is not None
+        if self.state_adversary is not None:
+            self.state_adversary.follow(self.env)
         previous = self.collector
         self.collector = Collector(self.policy, self.env)
         self.rollout_buffer = None
@@ -659,6 +714,7 @@ class DistributionalPPO(BaseAlgorithm):
             "kl_penalty": None if self.kl_controller is None else self.kl_controller.state_dict(),
             "consecutive_skips": self.updater.pipeline.guard.consecutive,
             "risk": None if self.risk_control is None else self.risk_control.state_dict(),
+            "adversary": None if self.state_adversary is None else self.state_adversary.state_dict(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -669,6 +725,8 @@ class DistributionalPPO(BaseAlgorithm):
         self.updater.pipeline.guard.consecutive = state["consecutive_skips"]
         if self.risk_control is not None and state["risk"] is not None:
             self.risk_control.load_state_dict(state["risk"])
+        if self.state_adversary is not None and state.get("adversary") is not None:
+            self.state_adversary.load_state_dict(state["adversary"])
 
     def save(
         self, path: checkpoint.Path, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None

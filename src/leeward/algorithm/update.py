@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from leeward.algorithm import kl_control
 from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
 from leeward.algorithm.risk_constraint import RiskTargets
+from leeward.algorithm.state_adversary import Attack
 from leeward.config.learning import KLStop
 from leeward.maths import policy_loss
 from leeward.maths.nested import Memory, forget, map_observation
@@ -39,6 +40,7 @@ class Lesson:
     number: int  # of the update, for messages
     risk: RiskTargets | None = None  # with a constraint
     risk_part: Tensor | None = None  # (T, B), what the constraints contribute to the advantages
+    attack: Attack | None = None  # with an adversary, after its warm-up
 
 
 class Updater:
@@ -107,6 +109,8 @@ class Updater:
             if look:
                 _tally_start(tally, lesson.buffer.starts, rows, evaluation)
             losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights, lesson.risk)
+            if lesson.attack is not None:
+                losses = lesson.attack.harden(losses, rows, _before(part, memory), lesson.weights)
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
             log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
             finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
@@ -133,8 +137,7 @@ class Updater:
         return True
 
     def _evaluate(self, rows: Rows, batch: Batch, memory: Memory) -> Evaluation:
-        start = tuple(part.index_select(1, batch.sequences) for part in memory)
-        return self.policy.evaluate(rows.observations, rows.actions, start, rows.action_masks)
+        return self.policy.evaluate(rows.observations, rows.actions, _before(batch, memory), rows.action_masks)
 
     @torch.no_grad()
     def _check_ratio(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> None:
@@ -224,6 +227,11 @@ def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
         yield Batch(batch.sequences[chosen], batch.rows[:length, chosen], mask[:length], int(mask.sum()))
 
 
+def _before(batch: Batch, memory: Memory) -> Memory:
+    """The memory before each sequence of a minibatch."""
+    return tuple(part.index_select(1, batch.sequences) for part in memory)
+
+
 def _window(tensor: Tensor, begin: int, length: int, envs: Tensor) -> Tensor:  # (T, B, ...) -> (L, S, ...)
     return tensor[begin : begin + length, envs]
 
@@ -287,3 +295,5 @@ def _tally_losses(
         tally.mean_of("train/vf_clip_active_frac", losses.value_clipped / n, n)
     if weights.awr is not None:
         tally.mean_of("train/bc_loss_ratio", losses.awr.abs() / losses.surrogate.abs().clamp(min=1e-12), n)
+    for name, measured in losses.robust.items():
+        tally.mean_of(name, measured / n, n)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from leeward.backtest.metrics import AGENT, Metrics
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
+from leeward.backtest.robustness import FILE as ROBUSTNESS
 from leeward.backtest.trades import Trade
 from leeward.errors import RunDirectoryError
 
@@ -53,6 +54,7 @@ def write_backtest(
         np.savez_compressed(folder / "outlook.npz", allow_pickle=False, **arrays)
     else:
         (folder / "outlook.npz").unlink(missing_ok=True)  # of an earlier backtest into the same directory
+    (folder / ROBUSTNESS).unlink(missing_ok=True)  # likewise: it was another policy's
     (folder / "metrics.json").write_text(metrics.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 

@@ -79,13 +79,15 @@ def backtest(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Other bars, scaled as in training.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Write the files, print nothing.")] = False,
+    robustness: Annotated[bool, typer.Option("--robustness", help="Under attack too; shown in the report.")] = False,
 ) -> None:
     """Run the trained agent over a split, beside its baselines, and write metrics, series and trades."""
     if split == "whole" and data is None:
         raise typer.BadParameter("--split whole goes with --data")
     from leeward.cli.backtest import backtest_command
 
-    backtest_command(run, split or ("whole" if data else "validation"), data, quiet=quiet)
+    chosen = split or ("whole" if data else "validation")
+    backtest_command(run, chosen, data, quiet=quiet, robustness=robustness)
 
 
 @app.command()

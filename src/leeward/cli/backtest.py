@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.table import Table
 
 from leeward.backtest import Metrics, judge, read_backtest
+from leeward.backtest.robustness import write_curve
 from leeward.cli.view import percent, percent_2, ratio, say
 from leeward.market import Market, prepare
 from leeward.report import write_report
 from leeward.training.run_dir import RunDir
-from leeward.training.testing import backtest_run, earlier_openings, record_opening
+from leeward.training.testing import attack_run, backtest_run, earlier_openings, record_opening
 
 __all__ = ["backtest_command", "backtest_into", "print_verdicts", "report_command"]
 
@@ -23,8 +24,9 @@ _COLUMNS = (
 )
 
 
-def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -> None:
-    """Backtest, write the files, print the table; the test split is opened on the record."""
+def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool, robustness: bool = False) -> None:
+    """Backtest, write the files, print the table; the test split is opened on the record. With `robustness` under
+    attack too."""
     console, run = Console(quiet=quiet), RunDir.open(path)
     with run.locked():
         run.best_checkpoint()  # nothing to test, nothing to open
@@ -34,9 +36,10 @@ def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool) -
         if own and window.end == len(market.bars):  # the test split, or the whole of the run's own bars
             say(console, _opened(run, market))
             record_opening(run, market, split)
-        metrics = backtest_into(
-            run, market, split, split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}"
-        )
+        name = split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}"
+        metrics = backtest_into(run, market, split, name)
+        if robustness:
+            write_curve(run.path / "backtest" / name, attack_run(run, market, split))
     _print_table(console, metrics)
     print_verdicts(console, {split: metrics})
 

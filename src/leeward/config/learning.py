@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from leeward.config.base import Frozen
 from leeward.errors import ConfigError
 
-__all__ = ["AWR", "VGS", "Entropy", "KLPenalty", "KLStop", "Optimizer", "Risk", "ValueClip"]
+__all__ = ["AWR", "VGS", "Adversary", "Entropy", "KLPenalty", "KLStop", "Optimizer", "Risk", "ValueClip"]
 
 ScheduleName = Literal["constant", "linear", "cosine"]
 
@@ -128,6 +128,43 @@ class VGS(Frozen):
     mode: Literal["element", "norm"] = Field("element", description="moments of each element, or of each norm (cheap)")
     aggregate: Literal["p90", "mean", "median"] = Field("p90", description="how tensors' ratios become one")
     per_tensor: bool = Field(False, description="each tensor has a factor of its own, and nothing is aggregated")
+
+
+PerFeature = tuple[PositiveFloat, ...] | dict[str, tuple[PositiveFloat, ...]]
+Features = tuple[bool, ...] | dict[str, tuple[bool, ...]]
+
+
+class Adversary(Frozen):
+    """Train against perturbed observations; see docs/ideas/state-adversary.md."""
+
+    method: Literal["fgsm", "pgd", "sgld"] = Field("pgd", description="how a perturbation is sought")
+    norm: Literal["linf", "l2"] = Field("linf", description="ball: each feature by itself, or all of a row together")
+    epsilon: PositiveFloat = Field(0.05, description="radius, in units of the observation as the network sees it")
+    epsilon_end: PositiveFloat | None = Field(None, description="radius at the end of training; None: it stays")
+    epsilon_schedule: ScheduleName = Field("linear", description="shape of that growth")
+    steps: PositiveInt = Field(3, description="pgd and sgld: steps of the search")
+    step_size: PositiveFloat | None = Field(None, description="length of a step over epsilon; None: 2.5 / steps")
+    noise: NonNegativeFloat = Field(0.5, description="sgld: noise beside a gradient of RMS 1, over the step's number")
+    warmup: NonNegativeInt = Field(0, description="updates at the start without it")
+    kl_weight: PositiveFloat = Field(0.1, description="weight of KL(clean ‖ perturbed) in the policy's loss")
+    value_weight: PositiveFloat | None = Field(
+        None, description="weight of the critics' shift under attack, relative to vf_coef; None: off"
+    )
+    keys: tuple[str, ...] | None = Field(
+        None, description="Dict observations: the parts that are attacked; None: every Box of floats"
+    )
+    scale: PerFeature | None = Field(None, description="one factor on epsilon per feature; None: 1 for all")
+    mask: Features | None = Field(
+        None, description="which features may be perturbed; None: what the env marks as attackable, or all"
+    )
+
+    @model_validator(mode="after")
+    def _radius_grows_or_stays(self) -> "Adversary":
+        if self.epsilon_end is not None and self.epsilon_end < self.epsilon:
+            raise ValueError(f"epsilon_end {self.epsilon_end} lies below epsilon {self.epsilon}; the radius only grows")
+        if self.epsilon_end is not None and self.epsilon_schedule == "constant":
+            raise ValueError("a constant epsilon_schedule has no epsilon_end; leave one of them out")
+        return self
 
 
 _ADAM = {"betas", "eps"}

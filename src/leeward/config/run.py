@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, VGS, Entropy, KLPenalty, Optimizer, Risk, ValueClip
+from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, Optimizer, Risk, ValueClip
 from leeward.config.trading import DataConfig, EnvConfig
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
@@ -61,6 +61,7 @@ class PPOConfig(Frozen):
     kl_penalty: KLPenalty | None = Field(None, description="adaptive KL penalty; None: off")
     awr: AWR | None = Field(None, description="advantage-weighted regression beside the surrogate; None: off")
     vgs: VGS | None = Field(None, description="scale gradients down while they are mostly noise; None: off")
+    adversary: Adversary | None = Field(None, description="train against perturbed observations; None: off")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "PPOConfig":

@@ -47,3 +47,8 @@ class RunningReturn(gym.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> NDArray[Any]:
         return np.append(observation, np.asarray(self._total, dtype=observation.dtype))
+
+    @property
+    def attackable(self) -> NDArray[np.bool_]:
+        """What the wrapped env marks, and not the running return, which is state of the account."""
+        return np.append(self.env.get_wrapper_attr("attackable"), False)

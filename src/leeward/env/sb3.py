@@ -184,6 +184,11 @@ class RunningReturnVecEnv(VecEnvWrapper):
     def _extended(self, observations: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((observations, self._totals[:, None].astype(observations.dtype)), axis=1)
 
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Of the wrapped envs; what an adversary may perturb has one entry more, since the observation has."""
+        found = super().get_attr(attr_name, indices)
+        return [np.append(each, False) for each in found] if attr_name == "attackable" else found
+
     def observe(self) -> NDArray[Any]:
         """(B, D + 1) as things stand; the wrapped env must be able to say so."""
         return self._extended(self.venv.observe())  # type: ignore[attr-defined]

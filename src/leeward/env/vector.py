@@ -74,3 +74,7 @@ class TradingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]
                 "_final_info": done,
             }
         return step.observations, step.rewards, step.ends[0], step.ends[1], infos
+
+    @property
+    def attackable(self) -> NDArray[np.bool_]:
+        return self.simulation.attackable

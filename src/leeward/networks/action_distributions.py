@@ -31,6 +31,8 @@ __all__ = [
 _LOG_2PI = math.log(2.0 * math.pi)
 # Far below any logit a network gives, far above float32's limit: a masked action has probability exactly 0.
 _MASKED = -1e8
+# A squashed action at its bound stands for u = ±∞; this one stands for u = ±4.95.
+_NEAR_EDGE = 1.0 - 1e-4
 
 
 class ActionHead(nn.Module):
@@ -79,6 +81,10 @@ class ActionHead(nn.Module):
 
     def to_env(self, action: Tensor) -> Tensor:
         return action
+
+    def from_env(self, action: Tensor) -> Tensor:  # (..., *action_space.shape) -> (..., A)
+        """The head's own form of what an env takes: `to_env` backwards."""
+        raise NotImplementedError
 
 
 def _sample_choice(logs: Tensor, noise: Tensor) -> Tensor:  # (..., K), (..., 1) -> (..., 1)
@@ -137,6 +143,9 @@ class CategoricalHead(ActionHead):
     def to_env(self, action: Tensor) -> Tensor:
         return action.squeeze(-1).long() + self.first
 
+    def from_env(self, action: Tensor) -> Tensor:
+        return (action - self.first).unsqueeze(-1).float()
+
 
 class MultiCategoricalHead(ActionHead):
     """Several independent discrete actions, the log-probabilities of their choices side by side."""
@@ -186,6 +195,9 @@ class MultiCategoricalHead(ActionHead):
     def to_env(self, action: Tensor) -> Tensor:
         return action.long() + self.first
 
+    def from_env(self, action: Tensor) -> Tensor:
+        return (action - self.first).float()
+
 
 class BernoulliHead(ActionHead):
     """Independent on/off actions."""
@@ -231,6 +243,9 @@ class BernoulliHead(ActionHead):
 
     def to_env(self, action: Tensor) -> Tensor:
         return action.to(torch.int8)
+
+    def from_env(self, action: Tensor) -> Tensor:
+        return action.float()
 
 
 class GaussianHead(ActionHead):
@@ -291,6 +306,9 @@ class GaussianHead(ActionHead):
         clipped = torch.minimum(torch.maximum(action, self.low), self.high)
         return clipped.reshape(*action.shape[:-1], *self.shape)
 
+    def from_env(self, action: Tensor) -> Tensor:
+        return action.float().reshape(*action.shape[: action.ndim - len(self.shape)], self.action_size)
+
 
 class _Squashed(GaussianHead):
     """tanh of a Gaussian, stretched to the bounds: every action is inside, and none is hidden by a clip."""
@@ -306,6 +324,10 @@ class _Squashed(GaussianHead):
     def to_env(self, action: Tensor) -> Tensor:
         inside = torch.addcmul(self.middle, self.half_range, action.tanh())
         return inside.reshape(*action.shape[:-1], *self.shape)
+
+    def from_env(self, action: Tensor) -> Tensor:
+        inside = (super().from_env(action) - self.middle) / self.half_range
+        return inside.clamp(-_NEAR_EDGE, _NEAR_EDGE).atanh()
 
 
 class SquashedGaussianHead(_Squashed):

@@ -62,6 +62,18 @@ class ObservationNormaliser(nn.Module):
         scaled = (value - moments.mean.to(torch.float32)) / moments.std().to(torch.float32)
         return scaled.clamp(-self.clip, self.clip)
 
+    def unit(self, key: str) -> Tensor | None:  # of the Box's shape
+        """How much of the observation is 1 for the network; None where nothing is scaled (yet)."""
+        if key not in self.moments:
+            return None
+        moments = cast(_Moments, self.moments[key])
+        return None if float(moments.count) == 0.0 else moments.std().to(torch.float32)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has seen no observation yet."""
+        return all(float(cast(_Moments, moments).count) == 0.0 for moments in self.moments.values())
+
     def update(self, observation: Observation) -> tuple[float, float]:  # (n, ...)
         """Merge a rollout's observations; returns how far mean and std moved, in units of the new std (the largest)."""
         mean_drift = std_drift = 0.0

@@ -262,6 +262,23 @@ class DistributionalPolicy(BasePolicy):
             critic_hidden,
         )
 
+    def action_parameters(
+        self, observation: Observation, memory: Memory, action_masks: Tensor | None = None
+    ) -> Tensor:  # (L, S, ...) -> (L, S, P)
+        """The actor alone, each sequence from the memory before its first step."""
+        features = self._features(observation)[0]
+        if self.actor_memory is not None:
+            features, _ = self.actor_memory(features, memory[: self.actor_memory.parts])
+        parameters: Tensor = self.action_head(self.actor_mlp(features), action_masks)
+        return parameters
+
+    def sequence_values(
+        self, observation: Observation, memory: Memory, *, through_shared_memory: bool = False
+    ) -> Tensor:  # (L, S, ...) -> (L, S, C, N)
+        """Raw values of sequences. Losses must not train a memory that is the actor's; who asks for the slope of a
+        value in the *observation* needs the way through it."""
+        return self._values(self._latents(observation, memory, through_shared_memory=through_shared_memory)[1])
+
     def values(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, C, N)
         """Raw values of an observation that follows `memory`, which is read and not advanced."""
         sequence = map_observation(lambda value: value.unsqueeze(0), observation)
@@ -293,7 +310,7 @@ class DistributionalPolicy(BasePolicy):
         return [mlp(latent) for mlp in self.critic_mlps]
 
     def _latents(
-        self, observation: Observation, memory: Memory
+        self, observation: Observation, memory: Memory, *, through_shared_memory: bool = False
     ) -> tuple[Tensor, Tensor, Memory, Tensor | None, Tensor | None]:
         actor_features, critic_features = self._features(observation)  # (L, S, F)
         if self.actor_memory is None:
@@ -304,6 +321,8 @@ class DistributionalPolicy(BasePolicy):
         if self.critic_memory is not None:
             critic_hidden, critic_state = self.critic_memory(critic_features, memory[parts:])
             return latent, critic_hidden, actor_state + critic_state, hidden, critic_hidden
+        if self.shared_lstm and through_shared_memory:
+            return latent, hidden, actor_state, hidden, None
         if self.shared_lstm:  # the critic reads the actor's memory without training it, as in RecurrentPPO
             return latent, hidden.detach(), actor_state, hidden, None
         assert self.critic_projection is not None
@@ -379,7 +398,7 @@ class DistributionalPolicy(BasePolicy):
 
         `noise` draws the exploration of a stochastic action.
         """
-        tensors, single, memory = self._prepare(observation, state, episode_start)
+        tensors, single, memory = self.prepare(observation, state, episode_start)
         batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
         masks = None if action_masks is None else self.check_masks(np.asarray(action_masks).reshape(batch, -1))
         drawn = None
@@ -399,13 +418,15 @@ class DistributionalPolicy(BasePolicy):
         episode_start: np.ndarray | None = None,
     ) -> tuple[ValueDistribution | None, ValueDistribution]:
         """`outlook` for arrays; `state` is read and not advanced."""
-        tensors, _, memory = self._prepare(observation, state, episode_start)
+        tensors, _, memory = self.prepare(observation, state, episode_start)
         with torch.no_grad():
             return self.outlook(tensors, memory)
 
-    def _prepare(
+    def prepare(
         self, observation: Any, state: tuple[np.ndarray, ...] | None, episode_start: np.ndarray | None
     ) -> tuple[Observation, bool, Memory]:
+        """Tensors (B, ...) of what `predict` was given, whether it was a single observation, and the memory before
+        it."""
         if self.training:  # walking all modules costs as much as the forward pass
             self.set_training_mode(False)
         if isinstance(observation, tuple):

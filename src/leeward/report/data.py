@@ -1,7 +1,7 @@
 """What a report is made of: the files of a run directory, each one optional but a backtest."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pandas as pd
 
 from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
+from leeward.backtest.robustness import RobustnessCurve, read_curve
 from leeward.errors import RunDirectoryError
 
 __all__ = ["ReportData", "load_run"]
@@ -26,6 +27,7 @@ class ReportData:
     progress: pd.DataFrame | None  # one row per logged update
     alerts: tuple[dict[str, Any], ...]
     run: dict[str, Any]  # run.json: versions, seed, fingerprints, openings of the test split
+    robustness: dict[str, RobustnessCurve] = field(default_factory=dict)  # by split
 
     @property
     def judged(self) -> str:
@@ -53,6 +55,7 @@ def load_run(run_dir: Path) -> ReportData:
         progress=_progress(run_dir / "progress.csv"),
         alerts=_alerts(run_dir / "alerts.jsonl"),
         run=_json(run, run.read_text(encoding="utf-8")) if run.is_file() else {},
+        robustness={name: curve for name in names if (curve := read_curve(run_dir / "backtest" / name)) is not None},
     )
 
 

@@ -15,6 +15,7 @@ from leeward.report.returns_charts import (
     rolling_charts,
 )
 from leeward.report.risk_charts import differences_chart, sharpes_chart, tails_chart, timing_chart
+from leeward.report.robustness_chart import robustness_chart
 from leeward.report.tables import Table, full_table, trades_table
 from leeward.report.training_charts import training_charts
 
@@ -35,8 +36,8 @@ class Section:
 
 def sections_of(main: ReportData, control: ReportData | None) -> list[Section]:
     """All sections that have something to show."""
-    made = [_result(main), _risk(main), _edge(main), _positions(main), _outlook(main), _control(control)]
-    made += [_training(main), _numbers(main), _alerts(main)]
+    made = [_result(main), _risk(main), _edge(main), _positions(main), _outlook(main), _robustness(main)]
+    made += [_control(control), _training(main), _numbers(main), _alerts(main)]
     return [section for section in made if section is not None and (section.figures or section.table)]
 
 
@@ -74,6 +75,14 @@ def _outlook(main: ReportData) -> Section | None:
     if not figures:
         return None
     return Section("outlook", "Outlook", "What the agent expected, before it knew.", tuple(figures))
+
+
+def _robustness(main: ReportData) -> Section | None:
+    curve = main.robustness.get(main.judged)
+    if curve is None:
+        return None
+    text = f"What is left on {main.judged} when someone bends what the agent sees. Its account and all flags stay true."
+    return Section("robustness", "Robustness", text, (robustness_chart(curve),))
 
 
 def _control(control: ReportData | None) -> Section | None:

@@ -6,13 +6,15 @@ The numbers of update k are a function of (seed, stream, k). To resume is to kno
 import numpy as np
 import torch
 
-__all__ = ["OPTIMIZER", "PREDICT", "SHUFFLE", "TARGETS", "generator", "torch_generator"]
+__all__ = ["ADVERSARY", "CLONING", "OPTIMIZER", "PREDICT", "SHUFFLE", "TARGETS", "generator", "torch_generator"]
 
 # Streams 0, 1, 2, ... are the envs' exploration noise; named ones start far above them.
 SHUFFLE = 2**32
 TARGETS = 2**32 + 1
 PREDICT = 2**32 + 2
 OPTIMIZER = 2**32 + 3
+ADVERSARY = 2**32 + 4
+CLONING = 2**32 + 5
 
 
 def generator(seed: int, stream: int, index: int) -> np.random.Generator:

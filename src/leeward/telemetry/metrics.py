@@ -119,7 +119,7 @@ _SECTIONS: dict[str, list[Metric]] = {
         Metric("train/policy_entropy_slope", "nats/update", "slope of the mean entropy over the last 10 updates"),
         Metric("train/ent_coef_nominal", "–", "entropy coefficient by its schedule"),
         Metric("train/ent_coef_effective", "–", "entropy coefficient after the floor"),
-        Metric("train/policy_loss", "–", "surrogate plus the KL penalty and AWR terms"),
+        Metric("train/policy_loss", "–", "surrogate plus the KL penalty, AWR and robust KL terms"),
         Metric("train/bc_loss_ratio", "–", "|AWR term| over |surrogate|", "warn: above 1", needs="awr"),
     ],
     "Advantages and returns": [
@@ -417,6 +417,39 @@ _SECTIONS: dict[str, list[Metric]] = {
             "weight",
             "RMS of what the noise of the last step adds to a weight",
             needs="a utility optimiser",
+        ),
+    ],
+    "Robustness": [
+        Metric(
+            "adversary/robust_kl",
+            "nats",
+            "KL(π(.|s) ‖ π(.|s + δ)) on the same rows, mean over real steps",
+            "error: enabled and without gradient (training stops)",
+            "the policy does not read the attacked features, or the radius is below the precision of float32",
+            "look at adversary.mask and adversary.keys, or raise adversary.epsilon",
+            needs="adversary",
+        ),
+        Metric(
+            "adversary/epsilon",
+            "network's unit",
+            "radius of the ball in this update; 0 in the warm-up",
+            needs="adversary",
+        ),
+        Metric("adversary/delta_norm", "network's unit", "mean size of δ, in the norm of the ball", needs="adversary"),
+        Metric(
+            "adversary/objective_gain",
+            "nats",
+            "robust KL at δ less that at the random point of the ball where the search began",
+            "warn: at most 0",
+            "the search does not climb: steps too long, or a policy that is flat there",
+            "more adversary.steps, or a smaller adversary.step_size",
+            needs="adversary",
+        ),
+        Metric(
+            "adversary/value_shift",
+            "σ² of the return",
+            "squared distance between the return distributions at s and at s + δ, mean over critics",
+            needs="adversary.value_weight",
         ),
     ],
     "Trading": [

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from leeward.backtest import Backtest, run_backtest
+from leeward.backtest.robustness import RobustnessCurve, robustness_curve
 from leeward.config.run import RunConfig
 from leeward.env import best_clipped_linear
 from leeward.errors import RunDirectoryError
@@ -15,7 +16,7 @@ from leeward.market import Market
 from leeward.training.checkpoints import load_model
 from leeward.training.run_dir import RunDir
 
-__all__ = ["LAST_CHECKPOINT", "backtest_run", "earlier_openings", "record_opening"]
+__all__ = ["LAST_CHECKPOINT", "attack_run", "backtest_run", "earlier_openings", "record_opening"]
 
 LAST_CHECKPOINT = "last_checkpoint"
 _BOOTSTRAP_STREAM = 7  # keeps the backtest's draws apart from the training's, whatever the seed
@@ -41,6 +42,14 @@ def backtest_run(run: RunDir, market: Market, split: str) -> Backtest:
         n_offsets=config.backtest.n_offsets,
         n_draws=config.backtest.n_draws,
     )
+
+
+def attack_run(run: RunDir, market: Market, split: str) -> RobustnessCurve:
+    """The best checkpoint's score over a split of `market` against the radius of each attack."""
+    torch.set_num_threads(1)
+    config = run.config()
+    agent = load_model(run.best_checkpoint())
+    return robustness_curve(agent, market, config.env, split=split, seed=config.seed, score=config.validation.score)
 
 
 def _best_of_control(config: RunConfig, market: Market, split: str) -> np.ndarray | None:

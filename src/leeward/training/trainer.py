@@ -54,7 +54,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
     ppo, policy = config.ppo, config.policy
     settings = ppo.model_dump(
         exclude={"total_steps", "n_envs", "learning_rate_schedule", "optimizer", "vgs"}
-        | {"value_clip", "entropy", "kl_penalty", "awr"}
+        | {"value_clip", "entropy", "kl_penalty", "awr", "adversary"}
     )
     if ppo.learning_rate_schedule == "linear":
         for name in ("learning_rate", "critic_learning_rate"):
@@ -82,6 +82,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         awr=ppo.awr,
         risk=config.risk,
         vgs=ppo.vgs,
+        adversary=ppo.adversary,
         **settings,
     )
 

@@ -1,0 +1,29 @@
+"""The chart of the robustness curve."""
+
+from leeward.backtest.robustness import RobustnessCurve
+from leeward.report.figure import Figure, line, numbers
+
+__all__ = ["robustness_chart"]
+
+# attack: style of a strategy's line, name
+_ATTACKS = {
+    "random": ("cash", "random noise"),
+    "critic": ("volatility_target", "towards low values"),
+    "mad": ("agent", "towards other actions"),
+}
+_SCORES = {"growth": ("log-growth a year", ".1%"), "sharpe": ("Sharpe ratio, a year", "")}
+
+
+def robustness_chart(curve: RobustnessCurve) -> Figure:
+    """Score against the radius of the perturbation, one line per attack."""
+    unit, tickformat = _SCORES[curve.score]
+    traces = []
+    for attack, scores in curve.scores.items():
+        style, name = _ATTACKS.get(attack, (attack, attack))
+        traces.append(line(style, numbers(curve.epsilons), scores, name=name, mode="lines+markers"))
+    layout = {
+        "xaxis": {"title": {"text": f"radius, {curve.norm}, in units of the features"}, "type": "linear"},
+        "yaxis": {"title": {"text": unit}, "tickformat": tickformat},
+    }
+    note = f"Market features perturbed at every bar; gradient attacks take {curve.steps} steps. 0 is the clean score."
+    return Figure("robustness", "Score under attack", note, traces, layout)
