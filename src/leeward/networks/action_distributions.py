@@ -299,8 +299,10 @@ class GaussianHead(ActionHead):
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         (mean, log_std), (new_mean, new_log_std) = old.chunk(2, -1), new.chunk(2, -1)
-        gap = (mean - new_mean).square() + (2.0 * log_std).exp()
-        return (new_log_std - log_std + 0.5 * gap * (-2.0 * new_log_std).exp() - 0.5).sum(-1)
+        shift = (mean - new_mean).square() * (-2.0 * new_log_std).exp()
+        spread = 2.0 * (log_std - new_log_std)
+        # Neither part is ever negative, and a tiny one is not lost in the rounding of larger numbers.
+        return 0.5 * (shift + (spread.expm1() - spread)).sum(-1)
 
     def to_env(self, action: Tensor) -> Tensor:
         clipped = torch.minimum(torch.maximum(action, self.low), self.high)
