@@ -9,7 +9,6 @@ from leeward.maths import schedules
 
 __all__ = ["EntropySchedule"]
 
-_SHAPES = {"constant": schedules.constant, "linear": schedules.linear, "cosine": schedules.cosine}
 _SLOPE_WINDOW = 10
 
 
@@ -26,7 +25,7 @@ class EntropySchedule:
         if self.config.end is None or self.decay_from is None or self.decay_from >= 1.0:
             return self.start
         share = (progress - self.decay_from) / (1.0 - self.decay_from)
-        return _SHAPES[self.config.schedule](max(share, 0.0), self.start, self.config.end)
+        return schedules.BY_NAME[self.config.schedule](max(share, 0.0), self.start, self.config.end)
 
     def effective(self, progress: float) -> float:
         return max(self.nominal(progress), self.config.floor)
@@ -35,7 +34,7 @@ class EntropySchedule:
         """What is added to the log standard deviation of Gaussian actions."""
         if self.config.std_scale_end is None:
             return 0.0
-        return math.log(_SHAPES[self.config.std_scale_schedule](progress, 1.0, self.config.std_scale_end))
+        return math.log(schedules.BY_NAME[self.config.std_scale_schedule](progress, 1.0, self.config.std_scale_end))
 
     def observe(self, entropy: float, progress: float) -> None:
         """Take in the mean entropy of an update; a plateau starts the decay, once."""

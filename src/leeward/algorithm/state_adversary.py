@@ -26,7 +26,6 @@ from leeward.networks.value_heads import CategoricalCritic
 
 __all__ = ["Attack", "AttackSurface", "AttackedFeatures", "StateAdversary"]
 
-_SCHEDULES = {"constant": schedules.constant, "linear": schedules.linear, "cosine": schedules.cosine}
 _PLAIN = "observation"  # the key of an observation that is no Dict
 _PIXEL = 255.0
 
@@ -182,7 +181,7 @@ class StateAdversary:
         if config.epsilon_end is None or self.grows_from is None or self.grows_from >= 1.0:
             return config.epsilon
         share = (progress - self.grows_from) / (1.0 - self.grows_from)
-        return _SCHEDULES[config.epsilon_schedule](max(share, 0.0), config.epsilon, config.epsilon_end)
+        return schedules.BY_NAME[config.epsilon_schedule](max(share, 0.0), config.epsilon, config.epsilon_end)
 
     def begin(self, progress: float, n_rows: int, generator: torch.Generator, number: int) -> "Attack | None":
         """The attack of the next update; None while it warms up. Every call counts as an update."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from leeward.errors import ArgumentError
 
-__all__ = ["constant", "cosine", "linear", "piecewise"]
+__all__ = ["BY_NAME", "constant", "cosine", "linear", "piecewise"]
 
 
 def constant(progress: float, start: float, end: float) -> float:
@@ -44,3 +44,7 @@ def _clamp(progress: float) -> float:
     if not math.isfinite(progress):
         raise ArgumentError(f"progress must be a finite number in [0, 1], got {progress}")
     return min(max(progress, 0.0), 1.0)
+
+
+# What a config names.
+BY_NAME = {"constant": constant, "linear": linear, "cosine": cosine}
