@@ -109,8 +109,8 @@ MUTANTS = [
     row(
         "an episode cut by a reset counts into the next one",
         PPO,
-        "                self.risk_control.begin(self.n_envs)\n",
-        "                pass\n",
+        "                    self.risk_control.begin(self.all_envs)\n",
+        "                    pass\n",
         "risk/test_constraint.py::test_an_episode_cut_by_a_reset_does_not_count_into_the_next_one",
     ),
     row(
@@ -166,8 +166,8 @@ MUTANTS = [
     row(
         "advantages are normalised before the costs come in",
         "algorithm/targets",
-        "risk.judge(buffer, raw, progress, reward_unit)",
-        "risk.judge(buffer, advantage.normalise(raw), progress, reward_unit)",
+        "risk.judge(buffer, raw, progress, reward_unit, peers)",
+        "risk.judge(buffer, advantage.normalise(raw), progress, reward_unit, peers)",
         EQUATIONS,
     ),
     row(
