@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from leeward import DistributionalPPO
+
 from .worlds import ENVS, STEPS, MaskedWalk, as_one, as_several, functions, settings
 
 WHOLE: dict[str, Any] = {"batch_size": None, "value_targets": "scalar", "max_grad_norm": 5.0, "vf_coef": 1e-4}
@@ -40,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
         ],
     },
     "action masks": {"kind": MaskedWalk},
+    "gSDE": {"actions": "box", "use_sde": True, "sde_sample_freq": 5},
 }
 
 
@@ -64,6 +67,35 @@ def test_several_processes_learn_what_one_learns(name, size):
     for metric in COMPARED & alone.last_metrics.keys():
         assert first.last_metrics[metric] == pytest.approx(alone.last_metrics[metric], rel=1e-2, abs=1e-5), metric
     assert sorted(_lengths(first)) == sorted(_lengths(alone))
+
+
+@pytest.mark.parametrize("batch_size", [20, 7])
+def test_replicas_stay_equal_where_shares_have_other_numbers_of_sequences(batch_size):
+    # 7 steps a minibatch and sequences of 4 that episodes cut further: some shares run out of sequences before others.
+    arguments = settings(batch_size=batch_size, learning_rate=0.01)
+    first, *others = as_several(3, functions(), 2 * ENVS * STEPS, **arguments)
+    for other in others:
+        assert all(map(torch.equal, other.policy.state_dict().values(), first.policy.state_dict().values()))
+        assert other.state() == first.state()
+        assert other.last_metrics.keys() == first.last_metrics.keys()
+
+
+def test_what_is_not_finite_in_one_process_is_left_out_and_the_others_make_up_for_it():
+    def spoil(model: DistributionalPPO) -> None:
+        evaluate, calls = model.updater._evaluate, []
+
+        def spoiled(*arguments: Any) -> Any:
+            calls.append(None)
+            found = evaluate(*arguments)
+            return found._replace(log_prob=found.log_prob * torch.nan) if len(calls) == 2 else found
+
+        if model.peers.rank == 1:
+            model.updater._evaluate = spoiled
+
+    first, second = as_several(2, functions(), ENVS * STEPS, prepare=spoil, **settings(learning_rate=0.01))
+    assert first.last_metrics["train/skipped_minibatches"] == 1.0
+    assert first.updater.pipeline.guard.consecutive == 0
+    assert all(map(torch.equal, first.policy.state_dict().values(), second.policy.state_dict().values()))
 
 
 COMPARED = {

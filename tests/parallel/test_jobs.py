@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -206,14 +207,33 @@ def test_an_env_that_fails_when_it_is_made_again_is_named():
     assert multiprocessing.active_children() == []
 
 
+class Seen(Walk):
+    """Shows an image, channels last, beside its vector."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        parts = {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": self.observation_space}
+        self.observation_space = spaces.Dict(parts)
+
+    def _look(self) -> Any:
+        return {"image": np.full((36, 36, 1), self.index, np.uint8), "vector": super()._look()}
+
+
+def test_images_and_dicts_are_shared_too():
+    model = DistributionalPPO(env=functions(2, kind=Seen), n_jobs=2, seed=3, **settings(policy="MultiInputLstmPolicy"))
+    model.learn(2 * STEPS)
+    standing = model.standing()
+    assert standing is not None
+    assert standing.observation["image"].shape == (2, 1, 36, 36)
+    assert standing.observation["image"][:, 0, 0, 0].tolist() == [0, 1], "in the order of the envs"
+    assert [part.shape[1] for part in standing.memory] == [2] * len(standing.memory)
+    model.dismiss()
+
+
 def test_an_id_makes_one_env_for_each_process():
     model = DistributionalPPO(env="CartPole-v1", n_jobs=3, seed=1, **settings())
     assert model.n_envs == 3
     assert len({env.unwrapped for env in model.get_env().envs}) == 3
-
-
-def spaces_of(env: Any) -> Any:
-    return DistributionalPPO(env=env, n_jobs=2, **settings())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +248,7 @@ def spaces_of(env: Any) -> Any:
 )
 def test_an_env_that_cannot_be_shared_is_refused(env, message):
     with pytest.raises(ArgumentError, match=message):
-        spaces_of(env())
+        DistributionalPPO(env=env(), n_jobs=2, **settings())
 
 
 def test_jobs_are_a_whole_number_of_at_least_one():

@@ -88,7 +88,14 @@ def as_one(envs: list[Any], steps: int, **arguments: Any) -> DistributionalPPO:
     return DistributionalPPO(env=envs, seed=3, **arguments).learn(steps)
 
 
-def as_several(size: int, envs: list[Any], steps: int, **arguments: Any) -> list[DistributionalPPO]:
+def as_several(
+    size: int,
+    envs: list[Any],
+    steps: int,
+    *,
+    prepare: Callable[[DistributionalPPO], None] = lambda model: None,
+    **arguments: Any,
+) -> list[DistributionalPPO]:
     """The same run by replicas that all call `learn`, as a launcher of many machines would do it."""
     seeded = DistributionalPPO(env=envs, seed=3, **arguments)
     start = {name: tensor.clone() for name, tensor in seeded.policy.state_dict().items()}
@@ -100,6 +107,7 @@ def as_several(size: int, envs: list[Any], steps: int, **arguments: Any) -> list
         model = DistributionalPPO.replica(env, peers, **arguments)
         model.policy.load_state_dict(start)
         model.stream_seed = seeded.stream_seed
+        prepare(model)
         return model.learn(steps)
 
     return in_threads(size, len(envs), role)

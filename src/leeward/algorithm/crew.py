@@ -53,7 +53,8 @@ __all__ = ["Crew", "Report"]
 _MEETING = timedelta(minutes=5)  # for processes that are all there to find each other
 # A worker waits for as long as a callback of the first process takes; the death of a process is noticed by itself.
 _PATIENCE = timedelta(days=30)
-_FAREWELL = 10.0  # seconds a process has to end by itself
+_RETURN = 1.0  # seconds a worker has to come back from an order that was "close"; one that waits for others cannot
+_FAREWELL = 10.0  # seconds a process has to end after it was told by a signal, or has closed its connections
 
 Rng = tuple[dict[str, Any], dict[str, Tensor]]
 
@@ -265,7 +266,7 @@ def _end(channels: list[Connection], processes: list[BaseProcess]) -> None:
             channel.send(("close",))
         channel.close()
     for process in processes:
-        process.join(0.2)
+        process.join(_RETURN)
         if process.is_alive():
             process.terminate()
             process.join(_FAREWELL)
@@ -325,7 +326,7 @@ def _serve(channel: Connection, store: str, task: _Task) -> None:
             data, fresh = content
             checkpoint.restore(model, *checkpoint.read_checkpoint(io.BytesIO(data)))
             if fresh:
-                model.collector.reset(cast(RawObservation, env.reset()))
+                model.collector.reset(cast(RawObservation, model.collector.env.reset()))
         elif order == "iterate":
             model.iterate(nobody)
         else:

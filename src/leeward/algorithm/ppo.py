@@ -807,7 +807,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.peers = self.crew.peers
         own = share(whole.num_envs, self.n_jobs, 0)
         first = shards.shard(whole, own)()
-        if standing is None and not shards.has_state(whole) and self.seed is not None:
+        if not shards.has_state(whole) and self.seed is not None:
             first.seed(self.seed)
         if isinstance(whole, EnvList):
             whole.close()  # its envs have been made again
