@@ -269,6 +269,16 @@ def test_what_cannot_be_sent_to_another_process_is_said():
     assert multiprocessing.active_children() == []
 
 
+def test_a_worker_that_is_killed_while_it_waits_is_named_at_the_next_question(tmp_path):
+    model = DistributionalPPO(env=functions(3), n_jobs=3, seed=3, **settings()).learn(3 * STEPS)
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(WorkerFault, match=r"worker \d of n_jobs=3 \(envs (\d) to \1\) died with exit code -9"):
+        model.save(tmp_path / "m")
+    assert (model.crew, multiprocessing.active_children()) == (None, [])
+    model.save(tmp_path / "m")
+    assert read_checkpoint(tmp_path / "m")[0]["n_envs"] == 3
+
+
 def test_a_new_env_ends_the_processes_of_the_old_one():
     model = DistributionalPPO(env=functions(4), n_jobs=2, seed=3, **settings()).learn(4 * STEPS)
     model.set_env([partial(Walk, index) for index in range(4)])

@@ -93,6 +93,7 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         self._channels: list[Connection] = []
         self._processes: list[BaseProcess] = []
+        self._last_words: dict[int, Any] = {}  # of workers that stopped
         self._end = weakref.finalize(self, _end, self._channels, self._processes)
         with tempfile.TemporaryDirectory(prefix="leeward-") as folder:
             store = str(Path(folder) / "store")
@@ -179,34 +180,34 @@ class Crew:
                 raise self._lost(WorkerFault(f"a worker does not listen any more: {error}")) from None
 
     def _receive(self, rank: int) -> Any:
-        channel, process = self._channels[rank - 1], self._processes[rank - 1]
-        wait([channel, process.sentinel])
-        try:
-            kind, content = pickle.loads(channel.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            kind, content = "gone", None
-        if kind in ("error", "gone"):
-            fault = self._fault(rank, content)
-            self.close()
-            raise fault
+        """The answer of one worker."""
+        wait([self._channels[rank - 1], self._processes[rank - 1].sentinel])
+        kind, content = self._hear(rank)
+        if kind != "answer":
+            raise self._lost(WorkerFault(f"worker {rank} of n_jobs={self.size} gave no answer"))
         return content
+
+    def _hear(self, rank: int) -> tuple[str, Any]:
+        try:
+            kind, content = pickle.loads(self._channels[rank - 1].recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return "gone", None
+        if kind == "error":
+            self._last_words[rank] = content
+        return kind, content
 
     def _lost(self, fault: WorkerFault) -> WorkerFault:
         """Which worker stopped first, and why, if that can be told; those that only lost the others are victims."""
-        found: list[tuple[int, Any]] = []
-        for rank, (channel, process) in enumerate(zip(self._channels, self._processes, strict=True), start=1):
-            process.join(_FAREWELL)
-            content = None
-            with contextlib.suppress(EOFError, OSError):
-                while channel.poll():
-                    kind, content = pickle.loads(channel.recv_bytes())
-                    if kind == "error":
-                        break
-            if content is not None and content["victim"]:
-                continue
-            if content is not None or process.exitcode is not None:
-                found.append((rank, content))
-        named = self._fault(*found[0]) if found else fault
+        ranks = range(1, self.size)
+        for rank in ranks:
+            while self._channels[rank - 1].poll() and self._hear(rank)[0] == "answer":
+                pass  # to a question that nobody asks any more
+        culprits = [rank for rank, words in self._last_words.items() if not words["victim"]]
+        if not culprits:
+            silent = {rank: self._processes[rank - 1] for rank in ranks if rank not in self._last_words}
+            ended = wait([process.sentinel for process in silent.values()], _FAREWELL)
+            culprits = [rank for rank, process in silent.items() if process.sentinel in ended]
+        named = self._fault(culprits[0], self._last_words.get(culprits[0])) if culprits else fault
         self.close()
         return named
 
@@ -215,7 +216,7 @@ class Crew:
         own = share(self.n_envs, self.size, rank)
         who = f"worker {rank} of n_jobs={self.size} (envs {own.start} to {own.stop - 1})"
         if content is None:
-            process.join(_FAREWELL)
+            process.join(_FAREWELL)  # its pipes close a moment before its exit code is known
             return WorkerFault(
                 f"{who} died with exit code {process.exitcode}; look at its output above. A negative code is a signal "
                 "(-9: killed, perhaps for want of memory), and a script that trains needs `if __name__ == '__main__':`"
@@ -301,9 +302,9 @@ def _serve(channel: Connection, store: str, task: _Task) -> None:
     env = task.make_env()
     if task.seed is not None:
         env.seed(task.seed)
-    channel.send_bytes(pickle.dumps(("ready", None)))
+    channel.send_bytes(pickle.dumps(("answer", None)))
     peers = Group(_gloo(store, task.rank, task.size), task.n_envs)
-    channel.send_bytes(pickle.dumps(("ready", None)))
+    channel.send_bytes(pickle.dumps(("answer", None)))
     model = task.model.replica(env, peers, **task.arguments)
     model.set_logger(Logger(folder=None, output_formats=[]))
     if isinstance(task.rng, int):
@@ -330,7 +331,7 @@ def _serve(channel: Connection, store: str, task: _Task) -> None:
         elif order == "iterate":
             model.iterate(nobody)
         else:
-            channel.send_bytes(pickle.dumps(("report", _report(model, env))))
+            channel.send_bytes(pickle.dumps(("answer", _report(model, env))))
 
 
 def _report(model: "DistributionalPPO", env: VecEnv) -> Report:

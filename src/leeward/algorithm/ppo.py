@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from leeward.algorithm import checkpoint, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
-from leeward.algorithm.crew import Crew
+from leeward.algorithm.crew import Crew, Report
 from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
@@ -815,15 +815,22 @@ class DistributionalPPO(BaseAlgorithm):
 
     @contextmanager
     def _with_the_crew(self) -> Iterator[None]:
-        if self.crew is None:
+        crew = self.crew
+        if crew is None:
             yield
             return
         try:
-            with self.crew.at_work():
+            with crew.at_work():
                 yield
         finally:
-            if self.crew.closed:
+            if crew.closed and self.crew is crew:
                 self._be_alone(None)
+
+    def _reports(self) -> list[Report]:
+        """What the other processes say between two updates."""
+        assert self.crew is not None
+        with self._with_the_crew():
+            return self.crew.reports()
 
     def dismiss(self) -> None:
         """End the processes of `n_jobs`, which else wait for the next `learn`; it starts them again.
@@ -863,7 +870,7 @@ class DistributionalPPO(BaseAlgorithm):
             return self.collector.standing
         if self.crew.busy:
             return None
-        return together([self.collector.standing, *(report.standing for report in self.crew.reports())])
+        return together([self.collector.standing, *(report.standing for report in self._reports())])
 
     def env_state(self) -> dict[str, Any]:
         """The state of all envs, those of the other processes included, of an env that has a `state_dict`.
@@ -875,7 +882,7 @@ class DistributionalPPO(BaseAlgorithm):
             own: dict[str, Any] = env.state_dict()
             return own
         whole: Any = self._whole_env
-        whole.join([env.state_dict(), *(report.env_state for report in self.crew.reports())])
+        whole.join([env.state_dict(), *(report.env_state for report in self._reports())])
         state: dict[str, Any] = whole.state_dict()
         return state
 
@@ -883,7 +890,7 @@ class DistributionalPPO(BaseAlgorithm):
         """The global generators of the other processes."""
         if self.crew is None or self.crew.busy:
             return self.saved_rng_of_jobs
-        return [report.rng for report in self.crew.reports()]
+        return [report.rng for report in self._reports()]
 
     @property
     def resumes_exactly(self) -> bool:
