@@ -178,6 +178,12 @@ MUTANTS = [
         "loss = 0.5 * under + 0.5 * over",
     ),
     row("A-math3 pinball flipped", "quantile", "count - M * levels)", "count - M * (1.0 - levels))"),
+    row(
+        "the last halving of the search is left out",
+        "quantile",
+        "return count.add_(ordered.gather(-1, count) < points)",
+        "return count",
+    ),
     row("A-math3 sum over levels", "quantile", "return each.mean(-1) / M", "return each.sum(-1) / M"),
     row(
         "A-math3 kappa not divided out",

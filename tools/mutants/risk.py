@@ -215,8 +215,8 @@ MUTANTS = [
     row(
         "a truncated episode costs nothing afterwards",
         COLLECTOR,
-        "risk.next_costs[t, truncated] = self.policy.costs(finals, own)",
-        "risk.next_costs[t, truncated] = 0.0",
+        "self.policy.costs(observation, memory))",
+        "0.0 * self.policy.costs(observation, memory))",
         EQUATIONS,
     ),
     # The multiplier

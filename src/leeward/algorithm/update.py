@@ -76,6 +76,7 @@ class Updater:
         times, envs = (torch.as_tensor(x, device=device) for x in (sequences.times, sequences.envs))
         memory = buffer.memory_before(times, envs)
         tally, stopped_in = Tally(), self.n_epochs
+        told = _PolicyRows(lesson.weights.clip_range)
         for epoch in range(self.n_epochs):
             if epoch > 0 and self.refresh_memory and memory:
                 memory = self._refreshed(buffer, sequences, memory)
@@ -85,9 +86,10 @@ class Updater:
                     self._check_ratio(lesson, batch, memory, tally)
                 if first and batch is not None and lesson.risk_part is not None:
                     self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
-                if not self._minibatch(lesson, batch, memory, tally, look=first and not self.drops_out):
+                if not self._minibatch(lesson, batch, memory, tally, told, look=first and not self.drops_out):
                     stopped_in = epoch
                     break
+            told.flush(tally)
             if stopped_in == epoch:
                 break
         metrics = lesson.peers.combine(tally.read(), tally.kinds())
@@ -108,7 +110,9 @@ class Updater:
         yield from own
         yield from (None for _ in range(turns - len(own)))
 
-    def _minibatch(self, lesson: Lesson, batch: Batch | None, memory: Memory, tally: Tally, *, look: bool) -> bool:
+    def _minibatch(
+        self, lesson: Lesson, batch: Batch | None, memory: Memory, tally: Tally, told: "_PolicyRows", *, look: bool
+    ) -> bool:
         """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it.
 
         `look`: nothing has been learned yet, so the ratios must be 1. All that decides here is summed over processes.
@@ -127,10 +131,11 @@ class Updater:
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
             log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
             finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
-            _tally_losses(tally, rows, evaluation, losses, lesson.weights, finite)
+            told.add(rows, evaluation, losses, finite)
             if not finite:
                 tally.extreme("sum", "train/skipped_minibatches", 1.0)
                 continue
+            _tally_losses(tally, rows, losses, lesson.weights)
             (losses.total / own).backward()
             used += rows.n_real
             if self.kl_stop.target is not None:
@@ -271,19 +276,8 @@ def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> N
         tally.extreme("max", "lstm/h_norm_after_reset_ratio", norms[young].mean() / norms.mean().clamp(min=1e-12))
 
 
-def _tally_losses(
-    tally: Tally, rows: Rows, evaluation: Evaluation, losses: Losses, weights: Coefficients, finite: bool
-) -> None:
+def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficients) -> None:
     n = rows.n_real
-    log_ratio = losses.log_ratio[rows.mask]  # (n,)
-    nan, inf = torch.isnan(log_ratio).sum(), torch.isinf(log_ratio).sum()
-    for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
-        tally.extreme("sum", f"error/log_ratio_{name}", count)
-    if not finite:
-        return
-    size = log_ratio.abs()
-    ratio = policy_loss.ratio(log_ratio)
-    entropy = evaluation.entropy.detach()[rows.mask]
     tally.mean(
         n,
         train__loss=losses.total / n,
@@ -293,18 +287,9 @@ def _tally_losses(
         train__critic_loss_unclipped=losses.per_critic_unclipped.mean() / n,
         train__entropy_loss=-losses.entropy / n,
         train__policy_entropy=losses.entropy / n,
-        train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),
-        train__approx_kl_k1=policy_loss.kl_k1(log_ratio).mean(),
-        train__kl_exact=losses.kl_exact[rows.mask].mean(),
-        train__clip_fraction=((ratio - 1.0).abs() > weights.clip_range).float().mean(),
-        train__log_ratio_extreme_fraction=(size > 10.0).float().mean(),
-        train__log_ratio_clamped_fraction=(size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
     )
     for i, each in enumerate(losses.per_critic.unbind(), start=1):
         tally.mean_of(f"train/critic{i}_loss", each / n, n)
-    tally.extreme("max", "train/log_ratio_max_abs", size.max())
-    tally.extreme("min", "train/policy_entropy_min", entropy.min())
-    tally.extreme("max", "train/policy_entropy_max", entropy.max())
     if losses.per_critic_clipped is not None and losses.value_clipped is not None:
         tally.mean_of("train/critic_loss_clipped", losses.per_critic_clipped.mean() / n, n)
         tally.mean_of("train/vf_clip_active_frac", losses.value_clipped / n, n)
@@ -312,3 +297,44 @@ def _tally_losses(
         tally.mean_of("train/bc_loss_ratio", losses.awr.abs() / losses.surrogate.abs().clamp(min=1e-12), n)
     for name, measured in losses.robust.items():
         tally.mean_of(name, measured / n, n)
+
+
+class _PolicyRows:
+    """What is told of the policy row by row, taken together once per epoch: a dozen small operations on every minibatch
+    would cost more than the numbers are worth."""
+
+    def __init__(self, clip_range: float) -> None:
+        self.clip_range = clip_range
+        self.log_ratios: list[Tensor] = []  # of every minibatch, (n,)
+        self.columns: list[Tensor] = []  # log-ratio, exact KL, entropy of those that were finite, (3, n)
+
+    def add(self, rows: Rows, evaluation: Evaluation, losses: Losses, finite: bool) -> None:
+        columns = torch.stack((losses.log_ratio, losses.kl_exact, evaluation.entropy.detach()))[:, rows.mask]
+        self.log_ratios.append(columns[0])
+        if finite:
+            self.columns.append(columns)
+
+    def flush(self, tally: Tally) -> None:
+        """Tell the tally of everything added since the last time."""
+        if self.log_ratios:
+            every = torch.cat(self.log_ratios)
+            nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
+            for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
+                tally.extreme("sum", f"error/log_ratio_{name}", count)
+        if self.columns:
+            log_ratio, kl, entropy = torch.cat(self.columns, 1)
+            size, ratio = log_ratio.abs(), policy_loss.ratio(log_ratio)
+            tally.mean(
+                len(log_ratio),
+                train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),
+                train__approx_kl_k1=policy_loss.kl_k1(log_ratio).mean(),
+                train__kl_exact=kl.mean(),
+                train__clip_fraction=((ratio - 1.0).abs() > self.clip_range).float().mean(),
+                train__log_ratio_extreme_fraction=(size > 10.0).float().mean(),
+                train__log_ratio_clamped_fraction=(size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
+            )
+            tally.extreme("max", "train/log_ratio_max_abs", size.max())
+            tally.extreme("min", "train/policy_entropy_min", entropy.min())
+            tally.extreme("max", "train/policy_entropy_max", entropy.max())
+        self.log_ratios.clear()
+        self.columns.clear()

@@ -16,7 +16,7 @@ class _Tanh(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.mul(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+        y = torch.add(x.new_tensor(-1.0), x.mul(2.0).sigmoid_(), alpha=2.0)
         ctx.save_for_backward(y)
         return y
 
