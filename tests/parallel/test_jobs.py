@@ -6,12 +6,14 @@ import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common import callbacks
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -137,15 +139,19 @@ class StopAt(BaseCallback):
         return self.n_calls != self.stop
 
 
-def test_a_callback_of_the_first_process_stops_all_and_training_can_go_on(tmp_path):
+def test_a_callback_of_the_first_process_stops_all_and_training_can_go_on(tmp_path, monkeypatch):
     model = DistributionalPPO(env=functions(), seed=3, n_jobs=2, **settings())
     stop = StopAt(stop=STEPS + 4)
     model.learn(4 * ROLLOUT, callback=stop)
     assert stop.processes == {os.getpid()}
     assert (model.n_rollouts, model.num_timesteps) == (1, ROLLOUT + 4 * ENVS)
     assert (model.n_envs, model.all_envs) == (3, ENVS), "the first share is the larger one"
-    model.learn(2 * ROLLOUT, reset_num_timesteps=False)
+    bar = Mock()
+    monkeypatch.setattr(callbacks, "tqdm", bar)
+    model.learn(2 * ROLLOUT, reset_num_timesteps=False, progress_bar=True)
     assert (model.n_rollouts, model.num_timesteps) == (3, 3 * ROLLOUT + 4 * ENVS)
+    bar.assert_called_once_with(total=2 * ROLLOUT)
+    assert bar.return_value.update.call_args_list == [call(ENVS)] * 2 * STEPS, "the bar counts the envs of all"
     # Episodes of at most 7 steps: whatever the first share of 3 envs could finish, all 5 have finished more.
     assert len(model.ep_info_buffer) > 3 * 3 * STEPS / 7
     model.save(tmp_path / "m")

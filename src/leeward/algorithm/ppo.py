@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule, safe_mean
@@ -334,12 +334,13 @@ class DistributionalPPO(BaseAlgorithm):
         return self.peers.n_envs(self.n_envs)
 
     def _check_jobs(self) -> None:
+        if self.env is None:  # to predict with, and that may be done anywhere
+            return
         if self.device.type != "cpu":
             raise ArgumentError(
                 f"n_jobs={self.n_jobs} shares the cores of a CPU, and the device is {self.device}; pass device='cpu'"
             )
-        if self.env is not None:
-            shards.refuse_unshardable(_below_transpose(self.env), self.n_jobs)
+        shards.refuse_unshardable(_below_transpose(self.env), self.n_jobs)
 
     def _learning_rates(self, progress_remaining: float) -> list[float]:
         """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
@@ -348,6 +349,8 @@ class DistributionalPPO(BaseAlgorithm):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """SB3's generators, and the streams of our own; None leaves the seed as it is."""
+        if seed is not None:
+            self.dismiss()  # the envs of the other processes are seeded when they are made again
         super().set_random_seed(seed)
         if seed is not None:
             self.stream_seed = seed
@@ -414,9 +417,9 @@ class DistributionalPPO(BaseAlgorithm):
             self._share_out(self.env)
         with self._with_the_crew():
             fresh = reset_num_timesteps or self._last_obs is None
-            total_timesteps, active = self._setup_learn(
-                total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
-            )
+            if progress_bar:
+                callback = _with_bar(callback)
+            total_timesteps, active = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name)
             if fresh:
                 self.collector.reset(cast(RawObservation, self._last_obs))
                 if self.risk_control is not None:
@@ -839,6 +842,8 @@ class DistributionalPPO(BaseAlgorithm):
         """
         if self.crew is None:
             return
+        if self.crew.busy:
+            raise ArgumentError("dismiss() inside a rollout or an update; other processes are at work, call it between")
         standing, state = self.standing(), None
         if self.crew.keeps_state and standing is not None:
             state = self.env_state()
@@ -981,6 +986,21 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name} must be a dict or None, got {values!r}")
     return model.read(values, where=name)
+
+
+class _Bar(ProgressBarCallback):
+    """SB3's, which counts the envs of the first process alone."""
+
+    def _on_step(self) -> bool:
+        assert isinstance(self.model, DistributionalPPO)
+        self.pbar.update(self.model.all_envs)
+        return True
+
+
+def _with_bar(callback: MaybeCallback) -> list[BaseCallback]:
+    if isinstance(callback, list):
+        return [*callback, _Bar()]
+    return [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback), _Bar()]
 
 
 def _below_transpose(env: VecEnv) -> VecEnv:
