@@ -4,7 +4,8 @@
 
 The numbers of processes take turns; the figure is the median of the rounds, each of three rollouts and their updates,
 after one to warm up, in which the processes are started. The minibatch grows with the envs, so that every row has
-eight minibatches per epoch.
+eight minibatches per epoch. Processes wait for each other, so other work on the machine slows several of them down more
+than one: `busy` is wall time over CPU time of the plain run, and figures with more than 1.05 say little.
 """
 
 import argparse
@@ -25,8 +26,8 @@ except ImportError:  # as a module: python -m benchmarks.speed.jobs
 ROLLOUTS = 3
 
 
-def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> dict[int, float]:
-    """Env steps per second of wall time, by number of processes."""
+def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> tuple[dict[int, float], float]:
+    """Env steps per second of wall time, by number of processes; and how busy the machine was with other things."""
     models = {
         n: DistributionalPPO(
             "MlpLstmPolicy", BatchedBars(n_envs), n_steps=N_STEPS, batch_size=16 * n_envs, n_epochs=4, seed=0,
@@ -36,15 +37,19 @@ def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> dict[int, f
     }  # fmt: skip
     steps = ROLLOUTS * n_envs * N_STEPS
     seconds: dict[int, list[float]] = {n: [] for n in jobs}
+    busy = []
     for turn in range(rounds + 1):
         for n, model in models.items():
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             model.learn(steps, reset_num_timesteps=turn == 0)
             if turn:
                 seconds[n].append(time.perf_counter() - begin)
+                if n == 1:
+                    busy.append(seconds[n][-1] / (time.process_time() - cpu))
     for model in models.values():
         model.dismiss()
-    return {n: steps / statistics.median(values) for n, values in seconds.items()}
+    speed = {n: steps / statistics.median(values) for n, values in seconds.items()}
+    return speed, statistics.median(busy) if busy else float("nan")
 
 
 def main() -> None:
@@ -63,15 +68,15 @@ def main() -> None:
         f"`python benchmarks/speed/jobs.py --write`: env steps per second of wall time, one thread per process, on "
         f"{os.cpu_count()} cores.",
         "",
-        f"| envs | LSTM | {' | '.join(head)} | ratio |",
-        f"|---|---|{'---|' * (len(head) + 1)}",
+        f"| envs | LSTM | {' | '.join(head)} | ratio | busy |",
+        f"|---|---|{'---|' * (len(head) + 2)}",
     ]
     for lstm in arguments.lstm:
         for n_envs in arguments.envs:
-            speed = measure(n_envs, lstm, arguments.jobs, arguments.rounds)
+            speed, busy = measure(n_envs, lstm, arguments.jobs, arguments.rounds)
             figures = " | ".join(f"{speed[n]:,.0f}" for n in arguments.jobs)
             ratio = speed[arguments.jobs[-1]] / speed[arguments.jobs[0]]
-            lines.append(f"| {n_envs} | {lstm} | {figures} | {ratio:.2f} × |")
+            lines.append(f"| {n_envs} | {lstm} | {figures} | {ratio:.2f} × | {busy:.2f} |")
     table = "\n".join([*lines, ""])
     print(table)
     if arguments.write:
