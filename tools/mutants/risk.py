@@ -225,8 +225,8 @@ MUTANTS = [
     row(
         "a truncated episode costs nothing afterwards",
         COLLECTOR,
-        "self.policy.costs(observation, memory))",
-        "0.0 * self.policy.costs(observation, memory))",
+        "risk.next_costs[t, truncated] = self.policy.costs(finals, own)",
+        "risk.next_costs[t, truncated] = 0.0",
         EQUATIONS,
     ),
     # The multiplier
