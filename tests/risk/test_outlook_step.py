@@ -92,7 +92,8 @@ def test_a_constraint_moves_the_policy_and_leaves_the_critics_where_their_own_lo
         return parameters_of(learn(model, 1).policy)
 
     plain, measuring, limited = (
-        stepped(risk) for risk in (None, {"alpha": 0.31}, {"alpha": 0.31, "limit": 0.0, "cvar_weight": 2.0})
+        stepped(risk)
+        for risk in (None, {"alpha": 0.31}, {"alpha": 0.31, "limit": 0.0, "cvar_weight": 2.0, "lr_scale_end": None})
     )
 
     def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:

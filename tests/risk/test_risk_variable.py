@@ -165,3 +165,22 @@ def test_bounded_actions_are_squashed_under_a_limit_only() -> None:
 
     assert scheme(None) == scheme({"alpha": 0.1}) == (False, None)
     assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, Risk().std_scale_end)
+
+
+def test_a_constant_learning_rate_falls_under_a_limit_and_a_schedule_is_left_alone() -> None:
+    def rates(risk: Any, rate: Any = 0.01, critic: Any = None) -> list[tuple[float, ...]]:
+        """Of each group of the optimiser, in each of four updates."""
+        model = build(
+            memory=None, n_envs=2, n_steps=16, n_epochs=1, learning_rate=rate, critic_learning_rate=critic, risk=risk
+        )
+        found = []
+        for done in range(4):
+            model._update_current_progress_remaining(16 * done, 64)
+            found.append(tuple(model._learning_rates(model._current_progress_remaining)))
+        return found
+
+    falling = [0.01, 0.00775, 0.0055, 0.00325]  # from 1 to 0.1 of it
+    assert rates({"limit": -1.0}) == [(pytest.approx(each),) for each in falling]
+    assert rates({"limit": -1.0}, critic=0.02) == [(pytest.approx(each), pytest.approx(2 * each)) for each in falling]
+    assert rates({"alpha": 0.1}) == rates(None) == rates({"limit": -1.0, "lr_scale_end": None}) == [(0.01,)] * 4
+    assert rates({"limit": -1.0}, rate=lambda remaining: 0.01) == [(0.01,)] * 4

@@ -37,8 +37,8 @@ MUTANTS = [
     row(
         "A8 a time limit's final observation is fed twice",
         "rollout/collector",
-        "self.policy.values(observation, memory))",
-        "self.policy.values(observation, self.policy.advance(observation.unsqueeze(0), memory)))",
+        "self.policy.values(finals, own)",
+        "self.policy.values(finals, self.policy.advance(finals.unsqueeze(0), own))",
         "rollout.py",
     ),
     row(

@@ -45,8 +45,8 @@ MUTANTS = [
     row(
         "jobs: each process has a tail of its own",
         "algorithm/risk_constraint",
-        "constraint.observe(step_returns, ended, counted, progress)",
-        "constraint.observe(step_returns + peers.rank, ended, counted, progress)",
+        "constraint.observe(step_returns, ended, counted)",
+        "constraint.observe(step_returns + peers.rank, ended, counted)",
         ONE,
     ),
     row(

@@ -28,6 +28,16 @@ def row(name: str, file: str, was: str, fault: str, *tests: str) -> Mutant:
 
 
 MUTANTS = [
+    # What a limit switches on
+    row(
+        "a noisy tail is not averaged",
+        CONSTRAINT,
+        "return max(2.0 * share / (1.0 + share), _LEAST_WEIGHT)",
+        "return 1.0",
+        EQUATIONS,
+    ),
+    row("the learning rate stays under a limit", PPO, "* (1.0 if callable(rate) else fades)", "* 1.0", VARIABLE),
+    row("a schedule falls twice", PPO, "* (1.0 if callable(rate) else fades)", "* fades", VARIABLE),
     # What is measured
     row(
         "G3 the tail is winsorised before it is measured",
@@ -166,8 +176,8 @@ MUTANTS = [
     row(
         "advantages are normalised before the costs come in",
         "algorithm/targets",
-        "risk.judge(buffer, raw, progress, reward_unit, peers)",
-        "risk.judge(buffer, advantage.normalise(raw), progress, reward_unit, peers)",
+        "risk.judge(buffer, raw, reward_unit, peers)",
+        "risk.judge(buffer, advantage.normalise(raw), reward_unit, peers)",
         EQUATIONS,
     ),
     row(
@@ -215,8 +225,8 @@ MUTANTS = [
     row(
         "a truncated episode costs nothing afterwards",
         COLLECTOR,
-        "self.policy.costs(observation, memory))",
-        "0.0 * self.policy.costs(observation, memory))",
+        "risk.next_costs[t, truncated] = self.policy.costs(finals, own)",
+        "risk.next_costs[t, truncated] = 0.0",
         EQUATIONS,
     ),
     # The multiplier

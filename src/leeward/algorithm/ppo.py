@@ -38,7 +38,7 @@ from leeward.algorithm.update import Lesson, Updater, metric_groups
 from leeward.config.base import Frozen
 from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, KLStop, Risk, ValueClip
 from leeward.errors import ArgumentError, ConfigError, did_you_mean
-from leeward.maths import advantage
+from leeward.maths import advantage, schedules
 from leeward.maths.nested import forget, map_observation
 from leeward.networks.action_distributions import GaussianHead
 from leeward.networks.outlook import Outlook
@@ -344,8 +344,19 @@ class DistributionalPPO(BaseAlgorithm):
 
     def _learning_rates(self, progress_remaining: float) -> list[float]:
         """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
-        schedules = (self.lr_schedule, self.critic_lr_schedule)
-        return [float(schedule(progress_remaining)) for schedule in schedules if schedule is not None]
+        given = ((self.learning_rate, self.lr_schedule), (self.critic_learning_rate, self.critic_lr_schedule))
+        fades = self._fading(progress_remaining)
+        return [
+            float(schedule(progress_remaining)) * (1.0 if callable(rate) else fades)
+            for rate, schedule in given
+            if schedule is not None
+        ]
+
+    def _fading(self, progress_remaining: float) -> float:
+        """Factor on constant learning rates. Under a constraint they fall: what is left of their noise at the end is
+        how far the tail stays from its limit (docs/ideas/risk.md)."""
+        ends = [each.lr_scale_end for each in self.risk if each.acts and each.lr_scale_end is not None]
+        return schedules.linear(1.0 - progress_remaining, 1.0, min(ends)) if ends else 1.0
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """SB3's generators, and the streams of our own; None leaves the seed as it is."""
@@ -510,7 +521,6 @@ class DistributionalPPO(BaseAlgorithm):
             generator=self._own_stream(streams.TARGETS),
             risk=self.risk_control,
             reward_unit=self._reward_unit(),
-            progress=min(self.num_timesteps / max(total_timesteps, 1), 1.0),
             peers=self.peers,
         )
         callback.on_rollout_end()

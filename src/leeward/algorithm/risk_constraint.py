@@ -18,12 +18,14 @@ from leeward.algorithm.peers import ALONE, Peers
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.config.learning import Risk
 from leeward.errors import ArgumentError
-from leeward.maths import cvar, lagrangian, quantile, returns, schedules
+from leeward.maths import cvar, lagrangian, quantile, returns
 from leeward.networks.risk_heads import RiskHeads
 from leeward.rollout.buffer import RolloutBuffer
 
 __all__ = ["Constraint", "RiskControl", "RiskTargets", "RiskVerdict"]
 
+_TOLERANCE = 0.05  # standard error of the running tail that is aimed at, in units of the limit
+_LEAST_WEIGHT = 0.05  # of the newest rollout: the last 40 count, and no older policy
 _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measured but guessed
 
 
@@ -65,7 +67,7 @@ class Constraint:
         return self.multiplier + self.config.cvar_weight
 
     def observe(
-        self, step_returns: Tensor, ended: Tensor, counted: Tensor, progress: float
+        self, step_returns: Tensor, ended: Tensor, counted: Tensor
     ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) -> cost (T, B)
         """Measure the tail, move the multiplier, and price every step. `counted` are the envs whose tail binds."""
         values, known = self._variable(step_returns, ended)
@@ -74,7 +76,7 @@ class Constraint:
         cost = torch.zeros_like(values)
         if self.pool:
             samples = torch.cat(self.pool)
-            metrics = self._measure(samples, progress)
+            metrics = self._measure(samples)
             assert self.quantile is not None
             cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
@@ -98,10 +100,8 @@ class Constraint:
         while len(self.pool) > 1 and sum(len(part) for part in self.pool[1:]) >= needed:
             self.pool.pop(0)
 
-    def _measure(self, samples: Tensor, progress: float) -> dict[str, float]:  # (n,)
+    def _measure(self, samples: Tensor) -> dict[str, float]:  # (n,)
         config = self.config
-        # Exploration fades and the policy moves less, so more rollouts can be averaged: a rare crash needs them.
-        weight = schedules.linear(progress, config.smoothing, config.smoothing_end or config.smoothing)
         n_tail = config.alpha * len(samples)
         if n_tail < _MIN_TAIL and config.acts:
             self._warn(
@@ -113,6 +113,8 @@ class Constraint:
         measured = float(cvar.from_samples(samples, config.alpha))
         value_at_risk = float(samples.kthvalue(max(1, math.ceil(n_tail - 1e-9))).values)
         self.best = max(self.best, measured)
+        unit = max(abs(config.limit or 0.0), float(samples.std(correction=0)), 1e-12)
+        weight = config.smoothing or _weight(samples, value_at_risk, config.alpha, unit)
         self.quantile = _blend(self.quantile, value_at_risk, weight)
         self.tail = _blend(self.tail, measured, weight)
         metrics = {
@@ -122,7 +124,7 @@ class Constraint:
         }
         if config.limit is not None:
             if self.updates >= config.warmup:
-                self._control(max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
+                self._control(unit)
             metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
             if self.multiplier >= config.ceiling:
                 self._warn(
@@ -210,9 +212,9 @@ class RiskControl:
         return torch.arange(n_envs) >= n_envs - count
 
     def judge(
-        self, buffer: RolloutBuffer, advantages: Tensor, progress: float, reward_unit: float, peers: Peers = ALONE
+        self, buffer: RolloutBuffer, advantages: Tensor, reward_unit: float, peers: Peers = ALONE
     ) -> RiskVerdict:  # (T, B), in the unit of the rollout's rewards
-        """Measure, move the multipliers, and put the costs into the advantages. `progress` runs from 0 to 1.
+        """Measure, move the multipliers, and put the costs into the advantages.
 
         Costs are in the unit of the reward before a VecNormalize divided it by `reward_unit`. Tails are of the envs of
         all `peers`, so that every process moves its multipliers alike.
@@ -230,7 +232,7 @@ class RiskControl:
         for k, constraint in enumerate(self.constraints):
             config = constraint.config
             counted = quiet if config.binds == "deployed" else ~quiet
-            costs, found = constraint.observe(step_returns, ended, counted, progress)
+            costs, found = constraint.observe(step_returns, ended, counted)
             cost = peers.own(costs)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(
@@ -296,6 +298,19 @@ class RiskControl:
         for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
             scale.load_state_dict(each)
         self.step_scale.load_state_dict(state["step_scale"])
+
+
+def _weight(samples: Tensor, value_at_risk: float, alpha: float, unit: float) -> float:  # (n,)
+    """Of the newest rollout in the running tail: what keeps its standard error near `_TOLERANCE`.
+
+    A mean with weight w on the newest entry has w/(2 − w) of one entry's variance. More averaging than a tail needs
+    delays the multiplier, and a late multiplier swings; a rare crash needs much.
+    """
+    error = float((value_at_risk - samples).clamp(min=0.0).std(correction=0)) / (alpha * math.sqrt(len(samples)) * unit)
+    if error <= _TOLERANCE:
+        return 1.0
+    share = (_TOLERANCE / error) ** 2
+    return max(2.0 * share / (1.0 + share), _LEAST_WEIGHT)
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:

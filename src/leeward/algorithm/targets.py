@@ -38,7 +38,6 @@ def make_targets(
     generator: torch.Generator,
     risk: RiskControl | None = None,
     reward_unit: float = 1.0,
-    progress: float = 0.0,
     peers: Peers = ALONE,
 ) -> Targets:
     """GAE on the pessimistic mean; value targets from the distribution that is shown to the user.
@@ -50,7 +49,7 @@ def make_targets(
     values = policy.pessimistic(buffer.raw_values)  # (T, B)
     next_values = policy.pessimistic(buffer.raw_next_values)
     raw = returns.gae(rewards, values, next_values, terminated, ended, gamma=gamma, lam=lam)
-    verdict = None if risk is None else risk.judge(buffer, raw, progress, reward_unit, peers)
+    verdict = None if risk is None else risk.judge(buffer, raw, reward_unit, peers)
     learned = raw if verdict is None else verdict.advantages
     # Envs that show the policy as it will be used explore nothing, so they teach it nothing.
     quiet = None if buffer.risk is None else buffer.risk.deployed

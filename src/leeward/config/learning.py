@@ -87,11 +87,11 @@ class Risk(Frozen):
     derivative: float = Field(0.0, ge=0, description="pid: reaction to a growing violation")
     ceiling: PositiveFloat = Field(100.0, description="the multiplier never exceeds this")
     warmup: int = Field(0, ge=0, description="updates before the multiplier moves")
-    smoothing: float = Field(
-        0.3, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
-    )
-    smoothing_end: float | None = Field(
-        0.1, gt=0, le=1, description="the same at the end of training, reached linearly; None: it stays"
+    smoothing: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="weight of the newest rollout in the tail the multiplier sees; None: by the tail's standard error",
     )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
     gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
@@ -100,6 +100,9 @@ class Risk(Frozen):
     )
     std_scale_end: PositiveFloat | None = Field(
         0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+    )
+    lr_scale_end: PositiveFloat | None = Field(
+        0.1, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
     )
 
     @property

@@ -116,7 +116,7 @@ class QuantileCritic(Critic):
         return self.distribution(raw.mean(-2), mean, std)
 
     def means(self, raw: Tensor, mean: float, std: float) -> Tensor:
-        return raw @ self.weights * std + mean
+        return (raw * self.weights).sum(-1) * std + mean
 
 
 class ScalarCritic(Critic):

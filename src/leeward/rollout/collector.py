@@ -1,7 +1,7 @@
 """Collect a rollout: one forward pass per step, the memory stored before it, every fault named by env and step."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,15 +24,6 @@ def as_tensors(observation: RawObservation, device: torch.device) -> Observation
     if isinstance(observation, dict):
         return {key: torch.tensor(value, device=device) for key, value in observation.items()}
     return torch.tensor(observation, device=device)
-
-
-class _Final(NamedTuple):
-    """Where episodes were truncated, what was seen there last, and the memory to see it with."""
-
-    time: int
-    envs: list[int]
-    observation: Observation  # (len(envs), ...)
-    memory: Memory
 
 
 class Collector:
@@ -70,7 +61,6 @@ class Collector:
         T, _ = buffer.shape
         device, risk = self.policy.device, buffer.risk
         deployed = None if risk is None else risk.deployed
-        finals: list[_Final] = []
         self.policy.set_training_mode(False)
         for t in range(T):
             observation = as_tensors(self.observation, device)
@@ -100,11 +90,14 @@ class Collector:
                 buffer.action_masks[t] = masks
             if truncated:
                 buffer.terminated[t, truncated] = False
-                finals.append(self._finals(truncated, infos, step.memory, t))
+                finals, own = self._finals(truncated, infos, step.memory, t)
+                buffer.raw_next_values[t, truncated] = self.policy.values(finals, own)
             if risk is not None:
                 assert step.costs is not None
                 risk.step_returns[t] = torch.as_tensor(self._step_returns(rewards, infos, t), device=device)
                 risk.costs[t] = step.costs
+                if truncated:
+                    risk.next_costs[t, truncated] = self.policy.costs(finals, own)
 
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
             values = self.policy.pessimistic(step.values).unsqueeze(-1)  # (B, 1), as SB3's
@@ -128,29 +121,20 @@ class Collector:
                 }
             ):
                 return False
-        self._successors(buffer, finals)
+        self._successors(buffer)
         return True
 
-    def _successors(self, buffer: RolloutBuffer, finals: list[_Final]) -> None:
-        """Each step's successor: the next row, behind the last row the present observation, and where the episode was
-        truncated its final one. Those that are no row go through the network together."""
-        device = self.policy.device
-        starts = torch.as_tensor(self.starts, device=device)
-        seen = [as_tensors(self.observation, device), *(final.observation for final in finals)]
-        before = [forget(self.memory, starts), *(final.memory for final in finals)]
-        observation = _join(seen)
-        memory = tuple(torch.cat(parts, 1) for parts in zip(*before, strict=True))
-        times = torch.tensor([final.time for final in finals for _ in final.envs], dtype=torch.long, device=device)
-        envs = torch.tensor([env for final in finals for env in final.envs], dtype=torch.long, device=device)
-
-        def fill(room: Tensor, rows: Tensor, others: Tensor) -> None:  # (T, B, ...), (T, B, ...), (B + finals, ...)
-            room[:-1] = rows[1:]
-            room[-1] = others[: len(starts)]
-            room[times, envs] = others[len(starts) :]
-
-        fill(buffer.raw_next_values, buffer.raw_values, self.policy.values(observation, memory))
+    def _successors(self, buffer: RolloutBuffer) -> None:
+        """Each step's successor value: the next row's, the final observation's where the episode was truncated
+        (already there), and the last observation's behind the last row."""
+        goes_on = ~buffer.ended  # (T, B)
+        memory = forget(self.memory, torch.as_tensor(self.starts, device=goes_on.device))
+        last = as_tensors(self.observation, self.policy.device)
+        successor = torch.cat([buffer.raw_values[1:], self.policy.values(last, memory)[None]])
+        buffer.raw_next_values[goes_on] = successor[goes_on]
         if buffer.risk is not None:
-            fill(buffer.risk.next_costs, buffer.risk.costs, self.policy.costs(observation, memory))
+            successor = torch.cat([buffer.risk.costs[1:], self.policy.costs(last, memory)[None]])
+            buffer.risk.next_costs[goes_on] = successor[goes_on]
 
     def _step_returns(self, rewards: np.ndarray, infos: Any, t: int) -> np.ndarray:  # (B,) float64
         """The return of this step as the env tells it, else its reward, before any VecNormalize."""
@@ -170,7 +154,7 @@ class Collector:
             )
         return found
 
-    def _finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> _Final:
+    def _finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> tuple[Observation, Memory]:
         """The final observations of truncated episodes, with their own memory after the step: to be fed once."""
         finals = [infos[env].get("terminal_observation") for env in envs]
         for env, final in zip(envs, finals, strict=True):
@@ -185,7 +169,7 @@ class Collector:
         else:
             stacked = np.stack(finals)
         _check_observation(stacked, f"step {t} of the rollout, final observation", envs=envs)
-        return _Final(t, envs, as_tensors(stacked, self.policy.device), tuple(part[:, envs] for part in memory))
+        return as_tensors(stacked, self.policy.device), tuple(part[:, envs] for part in memory)
 
     def _action_masks(self, t: int) -> Tensor | None:
         if not self.masked:
@@ -236,11 +220,3 @@ def _check_observation(
 def _truncated(dones: np.ndarray, infos: Any) -> list[int]:
     """Envs whose episode was cut by a time limit rather than ended."""
     return [int(env) for env in np.flatnonzero(dones) if infos[env].get("TimeLimit.truncated", False)]
-
-
-def _join(observations: list[Observation]) -> Observation:  # each (n_i, ...) -> (Σ n_i, ...)
-    first = observations[0]
-    if isinstance(first, dict):
-        dicts = cast(list[dict[str, Tensor]], observations)
-        return {key: torch.cat([each[key] for each in dicts]) for key in first}
-    return torch.cat(cast(list[Tensor], observations))
