@@ -5,7 +5,8 @@
 The numbers of processes take turns; the figure is the median of the rounds, each of three rollouts and their updates,
 after one to warm up, in which the processes are started. The minibatch grows with the envs, so that every row has
 eight minibatches per epoch. Processes wait for each other, so other work on the machine slows several of them down more
-than one: `busy` is wall time over CPU time of the plain run, and figures with more than 1.05 say little.
+than one: `busy` is wall time over CPU time of the plain run, and wall times with more than 1.05 say little. The ratio
+by CPU time of the first process, all its threads, is then the better guess at what an idle machine gives.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import pathlib
 import statistics
 import time
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,8 +28,25 @@ except ImportError:  # as a module: python -m benchmarks.speed.jobs
 ROLLOUTS = 3
 
 
-def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> tuple[dict[int, float], float]:
-    """Env steps per second of wall time, by number of processes; and how busy the machine was with other things."""
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of each round."""
+
+    steps: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)  # of the first process
+
+    @property
+    def by_wall(self) -> float:
+        return self.steps / statistics.median(self.wall)
+
+    @property
+    def by_cpu(self) -> float:
+        return self.steps / statistics.median(self.cpu)
+
+
+def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> dict[int, Speed]:
+    """By number of processes."""
     models = {
         n: DistributionalPPO(
             "MlpLstmPolicy", BatchedBars(n_envs), n_steps=N_STEPS, batch_size=16 * n_envs, n_epochs=4, seed=0,
@@ -35,21 +54,17 @@ def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> tuple[dict[
         )
         for n in jobs
     }  # fmt: skip
-    steps = ROLLOUTS * n_envs * N_STEPS
-    seconds: dict[int, list[float]] = {n: [] for n in jobs}
-    busy = []
+    found = {n: Speed(ROLLOUTS * n_envs * N_STEPS) for n in jobs}
     for turn in range(rounds + 1):
         for n, model in models.items():
-            begin, cpu = time.perf_counter(), time.process_time()
-            model.learn(steps, reset_num_timesteps=turn == 0)
+            wall, cpu = time.perf_counter(), time.process_time()
+            model.learn(found[n].steps, reset_num_timesteps=turn == 0)
             if turn:
-                seconds[n].append(time.perf_counter() - begin)
-                if n == 1:
-                    busy.append(seconds[n][-1] / (time.process_time() - cpu))
+                found[n].wall.append(time.perf_counter() - wall)
+                found[n].cpu.append(time.process_time() - cpu)
     for model in models.values():
         model.dismiss()
-    speed = {n: steps / statistics.median(values) for n, values in seconds.items()}
-    return speed, statistics.median(busy) if busy else float("nan")
+    return found
 
 
 def main() -> None:
@@ -66,17 +81,18 @@ def main() -> None:
         "# Training speed by number of processes",
         "",
         f"`python benchmarks/speed/jobs.py --write`: env steps per second of wall time, one thread per process, on "
-        f"{os.cpu_count()} cores.",
+        f"{os.cpu_count()} cores. `busy` above 1.05: the machine had other work, and only the ratio by CPU time tells.",
         "",
-        f"| envs | LSTM | {' | '.join(head)} | ratio | busy |",
-        f"|---|---|{'---|' * (len(head) + 2)}",
+        f"| envs | LSTM | {' | '.join(head)} | ratio | ratio by CPU time | busy |",
+        f"|---|---|{'---|' * (len(head) + 3)}",
     ]
     for lstm in arguments.lstm:
         for n_envs in arguments.envs:
-            speed, busy = measure(n_envs, lstm, arguments.jobs, arguments.rounds)
-            figures = " | ".join(f"{speed[n]:,.0f}" for n in arguments.jobs)
-            ratio = speed[arguments.jobs[-1]] / speed[arguments.jobs[0]]
-            lines.append(f"| {n_envs} | {lstm} | {figures} | {ratio:.2f} × | {busy:.2f} |")
+            speed = measure(n_envs, lstm, arguments.jobs, arguments.rounds)
+            one, most = speed[arguments.jobs[0]], speed[arguments.jobs[-1]]
+            figures = " | ".join(f"{each.by_wall:,.0f}" for each in speed.values())
+            ratios = f"{most.by_wall / one.by_wall:.2f} × | {most.by_cpu / one.by_cpu:.2f} ×"
+            lines.append(f"| {n_envs} | {lstm} | {figures} | {ratios} | {one.by_cpu / one.by_wall:.2f} |")
     table = "\n".join([*lines, ""])
     print(table)
     if arguments.write:
