@@ -133,3 +133,13 @@ def test_old_checkpoints_are_pruned_and_leftovers_swept(tmp_path):
     run.sweep()
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["00000004", "00000006"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checkpoints"]
+
+
+def test_several_limits_of_a_config_are_held_at_once(tmp_path):
+    second = "{alpha: 0.5, limit: -0.003}"
+    run, _, seen = train_here(
+        tmp_path / "run", "risk.alpha=0.1", "risk.limit=-0.02", f"further_risks=[{second}]", "ppo.total_steps=640"
+    )
+    held = load_model(run.checkpoint_list()[-1]).risk
+    assert [(each.alpha, each.limit) for each in held] == [(0.1, -0.02), (0.5, -0.003)]
+    assert {"risk/multiplier", "risk/multiplier/2"} <= seen[-1].metrics.keys()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -98,6 +98,8 @@ def _section(model: type[BaseModel], values: BaseModel | None, depth: int) -> li
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if get_origin(annotation) is tuple:  # of sections: written as a list
+        return None
     options = [annotation, *get_args(annotation)]
     return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
 

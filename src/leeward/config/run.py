@@ -110,11 +110,15 @@ class RunConfig(Frozen):
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()
     risk: Risk = Risk()
+    further_risks: tuple[Risk, ...] = Field(
+        (), description="more limits, each a mapping like `risk`, held at once; reports judge `risk` itself"
+    )
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     backtest: BacktestConfig = BacktestConfig()
 
     @model_validator(mode="after")
     def _limit_is_a_log_return(self) -> "RunConfig":
-        self.risk.check_log_return()
+        for each in (self.risk, *self.further_risks):
+            each.check_log_return()
         return self

@@ -80,7 +80,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         entropy=ppo.entropy,
         kl_penalty=ppo.kl_penalty,
         awr=ppo.awr,
-        risk=config.risk,
+        risk=[config.risk, *config.further_risks],
         vgs=ppo.vgs,
         adversary=ppo.adversary,
         **settings,
