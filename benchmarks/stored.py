@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 class Stored:
-    """The lines of a file; a key is a part of a line that no other line has."""
+    """The lines of a file; a key is a part of a line that no other line has. `seconds` are of CPU time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,9 +32,9 @@ class Stored:
         """Make the run of this key and append its line, unless there is one."""
         if self.find(**key) is not None:
             return
-        begin = time.perf_counter()
+        begin = time.process_time()
         made = make()
-        row = key | {"seconds": round(time.perf_counter() - begin, 1)} | made
+        row = key | {"seconds": round(time.process_time() - begin, 1)} | made
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         self.rows.append(row)

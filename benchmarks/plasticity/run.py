@@ -8,7 +8,7 @@ the default critic, two ReLU layers of 64, a constant rate. After each rollout o
 is scored on what training does not see, as a share of what the best policy earns there.
 
 Each utility optimiser stands beside the one it is built on: UPGD and SGD, UPGDW and AdamW, AdaptiveUPGD and Adam.
-Settings are chosen by a sweep on seeds 100 and 101, on five phases, by the mean score over all of them, for each task
+Settings are chosen by a sweep on seeds 100 and 101, on four phases, by the mean score over all of them, for each task
 and optimiser alone: four rates, then three variants at the best of them. What was chosen is run on seeds 0 to 4.
 """
 
@@ -36,8 +36,8 @@ from leeward.optim.build import OPTIMIZERS
 HERE = pathlib.Path(__file__).parent
 RESULTS = Stored(HERE / "results.jsonl")
 SEEDS, PHASES = range(5), 10
-TUNING_SEEDS, TUNING_PHASES = (100, 101), 5
-N_ENVS, N_STEPS, UPDATES = 32, 32, 10  # of a phase: 10,240 steps
+TUNING_SEEDS, TUNING_PHASES = (100, 101), 4
+N_ENVS, N_STEPS, UPDATES = 64, 16, 10  # of a phase: 10,240 steps
 RECOVERED = 0.8  # of what the best policy earns
 TEST_ENVS, TEST_STEPS = 128, 16
 COMMON: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 256, "n_epochs": 4, "ent_coef": 0.01, "device": "cpu"}
