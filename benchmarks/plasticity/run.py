@@ -9,7 +9,7 @@ is scored on what training does not see, as a share of what the best policy earn
 
 Each utility optimiser stands beside the one it is built on: UPGD and SGD, UPGDW and AdamW, AdaptiveUPGD and Adam.
 Settings are chosen by a sweep on seeds 100 and 101, on four phases, by the mean score over all of them, for each task
-and optimiser alone: four rates, then three variants at the best of them. What was chosen is run on seeds 0 to 4.
+and optimiser alone: three rates, then three variants at the best of them. What was chosen is run on seeds 0 to 4.
 """
 
 import argparse
@@ -44,7 +44,7 @@ COMMON: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 256, "n_epochs": 4, 
 GAMMA = {"market": 0.5, "permuted": 0.0}  # both pay at once; in the market what is held decides what a turn costs
 
 Settings = dict[str, Any]
-ADAM_RATES, SGD_RATES = (1e-3, 3e-3, 1e-2, 3e-2), (0.1, 0.3, 1.0, 3.0)
+ADAM_RATES, SGD_RATES = (3e-3, 1e-2, 3e-2), (0.3, 1.0, 3.0)
 # optimiser: rates, then variants at the best of them
 SWEEP: dict[str, tuple[tuple[float, ...], tuple[Settings, ...]]] = {
     "sgd": (SGD_RATES, ({"momentum": 0.9}, {"weight_decay": 0.01}, {"weight_decay": 0.03})),
@@ -54,10 +54,44 @@ SWEEP: dict[str, tuple[tuple[float, ...], tuple[Settings, ...]]] = {
     "adamw": (ADAM_RATES, ({"weight_decay": 1.0}, {"weight_decay": 3.0}, {"weight_decay": 10.0})),
     "upgdw": (ADAM_RATES, ({"weight_decay": 3.0}, {"weight_decay": 10.0}, {"sigma": 0.3, "weight_decay": 10.0})),
 }
-# The chosen settings once more with other noise; None: the default sigma.
-NOISE: dict[str, tuple[float | None, ...]] = {"upgd": (0.0, None, 0.01), "adaptive_upgd": (0.0, None, 1.0)}
+# Run beside what the sweep chose: gentler rates, which a sweep on four phases cannot prefer, and pairs that differ in
+# the optimiser or in the noise alone.
+BESIDE: dict[str, tuple[tuple[str, Settings], ...]] = {
+    "market": (
+        ("upgd", {"lr": 0.3, "weight_decay": 0.03}),
+        ("adam", {"lr": 3e-3}),
+        ("adaptive_upgd", {"lr": 3e-3}),
+        ("adamw", {"lr": 0.01, "weight_decay": 10.0}),
+        ("upgdw", {"lr": 0.01, "weight_decay": 10.0}),
+    ),
+    "permuted": (),
+}
 HEAD = ["optimiser", "settings", "new network", "after changes 1-3", "after changes 7-9", "steps to 80 %"]
 HEAD += ["dead, actor", "dead, critics", "effective rank"]
+VERDICT = """\
+**What helps is weight decay.** Without it Adam and AdaptiveUPGD end at 39 and 35 % in the market, and below where they
+were after the first changes on both tasks; a gentler rate does not save them (39 and 51 %). With it SGD, UPGD, AdamW
+and UPGDW are about as good after nine changes as a new network. The decay that does it, lr λ from 0.01 to 0.3 a step,
+is far above every default.
+
+**Where the UPGD family helps:** it keeps more units alive than the optimiser it is built on, where both have decay. At
+the same rate and decay the critics have 5 % dead units with UPGD and 19 % with SGD, none with UPGDW and 20 % with AdamW
+(market), 26 % with UPGDW and 41 % with AdamW (permuted). **Where it does not:** in what is earned. Pair by pair, at the
+same settings and at the chosen ones, the ranges of the seeds overlap; gates and noise without decay (AdaptiveUPGD) do
+not stop the decline, and there as many units die as with Adam.
+
+**Dead units and rank explain little here.** At the gentle rate Adam has 1 % of dead units in the actor, a rank of 15
+and 39 % of the reward; with decay the rank is 2 in the market, and the reward 98 %. What is slow is to unlearn a policy
+that has become sure of itself, and decay keeps it from that: our reading, not a measurement.
+
+**The default sigma is sensible.** UPGDW with 0.01 and with 0.3 (market, rate 0.01, decay 10) both keep every unit alive
+and earn 97 % and 98 %. In the sweep AdaptiveUPGD gives 76, 76, 75 and 70 % (market) and 76, 80, 74 and 77 %
+(permuted) with 0.01, 0.1, 0.3 and 1, UPGD with decay 81 and 81 %, and 87 and 89 %, with 0.001 and 0.01: no trend that
+two seeds could tell from luck, but for the loss at 1 in the market.
+
+**How far this goes.** Small networks, 102,400 steps, one entropy bonus. Rates are chosen on four phases, which favours
+fast ones. The last five rows of the market were added when the others had been seen: gentler rates, and pairs that
+differ in the optimiser or in the noise alone."""
 CLASSES = OPTIMIZERS | {"sgd": torch.optim.SGD}
 
 
@@ -158,11 +192,6 @@ def chosen(task: str, optimizer: str) -> Settings:
     return best_of(task, optimizer, rates(optimizer) + variants(task, optimizer))
 
 
-def with_noise(task: str, optimizer: str) -> list[Settings]:
-    settings = {key: value for key, value in chosen(task, optimizer).items() if key != "sigma"}
-    return [settings if sigma is None else settings | {"sigma": sigma} for sigma in NOISE[optimizer]]
-
-
 def ensure(task: str, optimizer: str, candidates: list[Settings], seeds: Iterable[int]) -> None:
     for settings, seed in product(candidates, seeds):
         make = partial(run, task, optimizer, settings, seed)
@@ -174,8 +203,9 @@ def run_all() -> None:
         ensure(task, optimizer, rates(optimizer), TUNING_SEEDS)
         ensure(task, optimizer, variants(task, optimizer), TUNING_SEEDS)
         ensure(task, optimizer, [chosen(task, optimizer)], SEEDS)
-    for task, optimizer in product(TASKS, NOISE):
-        ensure(task, optimizer, with_noise(task, optimizer), SEEDS)
+    for task in TASKS:
+        for optimizer, settings in BESIDE[task]:
+            ensure(task, optimizer, [settings], SEEDS)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -238,9 +268,10 @@ def table() -> str:
     ]
     for task in TASKS:
         rows = [figures(task, optimizer, chosen(task, optimizer)) for optimizer in SWEEP]
-        noise = [figures(task, optimizer, each) for optimizer in NOISE for each in with_noise(task, optimizer)]
-        lines += ["", f"## {task}", "", *result_table(rows), "", "Noise:", "", *result_table(noise)]
+        rows += [figures(task, optimizer, settings) for optimizer, settings in BESIDE[task]]
+        lines += ["", f"## {task}", "", *result_table(rows)]
         lines += ["", "Sweep:", "", *sweep_table(task)]
+    lines += ["", "## What it says", "", VERDICT]
     return "\n".join(lines) + "\n"
 
 
