@@ -47,8 +47,8 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 SEEDS = range(5)
 ALPHA = 0.05
-# More rollouts serve the multiplier better than larger ones, but a crash of 1 % is seen only in large ones.
-N_ENVS, N_ENVS_CRASH = 16, 128
+# A crash of 1 % is seen only in large rollouts; a whole episode is one outcome, and more rollouts serve it better.
+N_ENVS, N_ENVS_CRASH, N_ENVS_EPISODES = 32, 128, 16
 
 
 NOTES = """
@@ -135,7 +135,7 @@ def episodes(share: float, steps: int) -> Row:
 
     def train(seed: int, multipliers: list[float]) -> DistributionalPPO:
         risk = {"measure": "episode_return", "alpha": ALPHA, "limit": limit}
-        return learn(EpisodeEnv(market, N_ENVS, seed=seed), seed, steps, multipliers, gamma=1.0, risk=risk)
+        return learn(EpisodeEnv(market, N_ENVS_EPISODES, seed=seed), seed, steps, multipliers, gamma=1.0, risk=risk)
 
     def judge(model: DistributionalPPO, seed: int) -> dict[str, Any]:
         left = np.arange(1, market.length + 1, dtype=np.float32)[:, None] / market.length
@@ -205,9 +205,9 @@ def regimes(policy: str, share: float, steps: int, **settings: Any) -> Row:
 
 GAUSSIAN, CRASH = GaussianMarket(), CrashMarket()
 ROWS: dict[str, Row] = {
-    "gaussian_30": constant(GAUSSIAN, GaussianEnv, 0.3, steps=250_000),
-    "gaussian_50": constant(GAUSSIAN, GaussianEnv, 0.5, steps=250_000),
-    "gaussian_80": constant(GAUSSIAN, GaussianEnv, 0.8, steps=250_000),
+    "gaussian_30": constant(GAUSSIAN, GaussianEnv, 0.3, steps=300_000),
+    "gaussian_50": constant(GAUSSIAN, GaussianEnv, 0.5, steps=300_000),
+    "gaussian_80": constant(GAUSSIAN, GaussianEnv, 0.8, steps=300_000),
     "gaussian_150": constant(GAUSSIAN, GaussianEnv, 1.5, steps=150_000),
     "pair_50": pair(0.5, steps=300_000),
     "episode_50": episodes(0.5, steps=250_000),
@@ -216,7 +216,7 @@ ROWS: dict[str, Row] = {
     "walk": walk(200_000),
     "walk_categorical": walk(200_000, critic="categorical"),
     "walk_scalar_targets": walk(200_000, value_targets="scalar"),
-    "gaussian_50_deployed": constant(GAUSSIAN, GaussianEnv, 0.5, binds="deployed", steps=250_000),
+    "gaussian_50_deployed": constant(GAUSSIAN, GaussianEnv, 0.5, binds="deployed", steps=300_000),
     "crash_50_deployed": constant(CRASH, CrashEnv, 0.5, binds="deployed", steps=400_000, n_envs=N_ENVS_CRASH),
     "regimes_memoryless": regimes("MlpPolicy", 0.4, steps=200_000),
     "regimes_lstm": regimes("MlpLstmPolicy", 0.4, steps=200_000, policy_kwargs={"lstm_hidden_size": 32}),
