@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from leeward.backtest.robustness import RobustnessCurve, write_curve
 from leeward.backtest.run import run_backtest
 from leeward.config.trading import DataConfig, EnvConfig
 from leeward.market import Market, prepare
@@ -73,6 +74,9 @@ def whole_run(market, tmp_path_factory) -> Path:
     (folder / "run.json").write_text(json.dumps({"seed": 7, "leeward": "0.1.0"}))
     alert = {"severity": "warn", "metric": "risk/gap", "message": "gap > 0", "cause": "tight", "remedy": "train on"}
     (folder / "alerts.jsonl").write_text(json.dumps(alert) + "\n")
+    scores = {"random": (0.4, 0.35), "critic": (0.4, 0.3), "mad": (0.4, -0.1)}
+    curve = RobustnessCurve(split="test", score="growth", norm="linf", steps=10, epsilons=(0.0, 0.1), scores=scores)
+    write_curve(folder / "backtest" / "test", curve)
     return folder
 
 

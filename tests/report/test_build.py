@@ -11,7 +11,8 @@ from leeward.report.build import render, write_report
 from leeward.report.data import load_run
 from leeward.report.sections import sections_of
 
-EVERYTHING = ["result", "risk", "edge", "positions", "outlook", "control", "training", "numbers", "health"]
+EVERYTHING = ["result", "risk", "edge", "positions", "outlook", "robustness", "control", "training"]
+EVERYTHING += ["numbers", "health"]
 
 
 def without_plotly(page: str) -> str:
@@ -42,9 +43,20 @@ def test_every_figure_has_its_place_in_the_page(page):
     assert len(places) == len(set(places)) >= 16
 
 
+def test_no_two_things_of_the_page_have_the_same_id(page):
+    # A chart with the id of its section would be drawn over the section.
+    ids = re.findall(r'\sid="([^"]+)"', without_plotly(page))
+    assert sorted(ids) == sorted(set(ids))
+
+
 @pytest.mark.parametrize(
     ("name", "section"),
-    [("progress.csv", "training"), ("alerts.jsonl", "health"), ("backtest/test/outlook.npz", "outlook")],
+    [
+        ("progress.csv", "training"),
+        ("alerts.jsonl", "health"),
+        ("backtest/test/outlook.npz", "outlook"),
+        ("backtest/test/robustness.json", "robustness"),
+    ],
 )
 def test_a_section_without_its_source_is_left_out(run_copy, name, section):
     (run_copy / name).unlink()

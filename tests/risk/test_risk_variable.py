@@ -179,7 +179,7 @@ def test_a_constant_learning_rate_falls_under_a_limit_and_a_schedule_is_left_alo
             found.append(tuple(model._learning_rates(model._current_progress_remaining)))
         return found
 
-    falling = [0.01, 0.00775, 0.0055, 0.00325]  # from 1 to 0.1 of it
+    falling = [0.01, 0.00825, 0.0065, 0.00475]  # from 1 to 0.3 of it
     assert rates({"limit": -1.0}) == [(pytest.approx(each),) for each in falling]
     assert rates({"limit": -1.0}, critic=0.02) == [(pytest.approx(each), pytest.approx(2 * each)) for each in falling]
     assert rates({"alpha": 0.1}) == rates(None) == rates({"limit": -1.0, "lr_scale_end": None}) == [(0.01,)] * 4

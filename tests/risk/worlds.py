@@ -150,27 +150,18 @@ class Ledger:
         tail = (sum(samples[:whole]) + (share - whole) * (samples[whole] if share > whole + 1e-9 else 0.0)) / share
         value_at_risk = samples[math.ceil(share - 1e-9) - 1]
         first = math.isnan(self.nu)
-        mean = sum(samples) / len(samples)
-        std = math.sqrt(sum((x - mean) ** 2 for x in samples) / len(samples))
-        unit = max(abs(risk.limit or 0.0), std)
-        weight = risk.smoothing or self.weight(samples, value_at_risk, unit)
+        weight = 1.0 if first else risk.smoothing
         self.measured, self.value_at_risk, self.n_tail = tail, value_at_risk, share
         self.nu = value_at_risk if first else (1.0 - weight) * self.nu + weight * value_at_risk
         self.tail = tail if first else (1.0 - weight) * self.tail + weight * tail
         if risk.limit is not None:
-            self.control((risk.limit - self.tail) / unit)
+            mean = sum(samples) / len(samples)
+            std = math.sqrt(sum((x - mean) ** 2 for x in samples) / len(samples))
+            self.control((risk.limit - self.tail) / max(abs(risk.limit), std))
         costs = np.zeros(variable.shape)
         for place, x in outcomes.items():
             costs[place] = max(self.nu - x, 0.0) / risk.alpha
         return costs
-
-    def weight(self, samples: list[float], value_at_risk: float, unit: float) -> float:
-        """CVaR is ν minus a mean of n losses beyond ν over α: its variance is theirs over n. One of 5 % is aimed at."""
-        losses = [max(value_at_risk - x, 0.0) / self.risk.alpha for x in samples]
-        mean = sum(losses) / len(losses)
-        variance = sum((x - mean) ** 2 for x in losses) / len(losses) / len(losses)
-        wanted = (0.05 * unit) ** 2 / variance  # w / (2 - w)
-        return min(max(2.0 * wanted / (1.0 + wanted), 0.05), 1.0)
 
     def control(self, gap: float) -> None:
         risk = self.risk

@@ -30,10 +30,10 @@ def row(name: str, file: str, was: str, fault: str, *tests: str) -> Mutant:
 MUTANTS = [
     # What a limit switches on
     row(
-        "a noisy tail is not averaged",
+        "the tail is not averaged",
         CONSTRAINT,
-        "return max(2.0 * share / (1.0 + share), _LEAST_WEIGHT)",
-        "return 1.0",
+        "self.tail = _blend(self.tail, measured, config.smoothing)",
+        "self.tail = measured",
         EQUATIONS,
     ),
     row("the learning rate stays under a limit", PPO, "* (1.0 if callable(rate) else fades)", "* 1.0", VARIABLE),
@@ -49,8 +49,8 @@ MUTANTS = [
     row(
         "G4 the limit is compared with the value at risk",
         CONSTRAINT,
-        "self.tail = _blend(self.tail, measured, weight)",
-        "self.tail = _blend(self.tail, value_at_risk, weight)",
+        "self.tail = _blend(self.tail, measured, config.smoothing)",
+        "self.tail = _blend(self.tail, value_at_risk, config.smoothing)",
         EQUATIONS,
     ),
     row(
@@ -84,7 +84,7 @@ MUTANTS = [
     row(
         "ν is not smoothed",
         CONSTRAINT,
-        "self.quantile = _blend(self.quantile, value_at_risk, weight)",
+        "self.quantile = _blend(self.quantile, value_at_risk, config.smoothing)",
         "self.quantile = value_at_risk",
         EQUATIONS,
     ),

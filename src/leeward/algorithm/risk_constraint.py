@@ -24,8 +24,6 @@ from leeward.rollout.buffer import RolloutBuffer
 
 __all__ = ["Constraint", "RiskControl", "RiskTargets", "RiskVerdict"]
 
-_TOLERANCE = 0.05  # standard error of the running tail that is aimed at, in units of the limit
-_LEAST_WEIGHT = 0.05  # of the newest rollout: the last 40 count, and no older policy
 _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measured but guessed
 
 
@@ -113,10 +111,8 @@ class Constraint:
         measured = float(cvar.from_samples(samples, config.alpha))
         value_at_risk = float(samples.kthvalue(max(1, math.ceil(n_tail - 1e-9))).values)
         self.best = max(self.best, measured)
-        unit = max(abs(config.limit or 0.0), float(samples.std(correction=0)), 1e-12)
-        weight = config.smoothing or _weight(samples, value_at_risk, config.alpha, unit)
-        self.quantile = _blend(self.quantile, value_at_risk, weight)
-        self.tail = _blend(self.tail, measured, weight)
+        self.quantile = _blend(self.quantile, value_at_risk, config.smoothing)
+        self.tail = _blend(self.tail, measured, config.smoothing)
         metrics = {
             "risk/cvar_measured": measured,
             "risk/var_measured": value_at_risk,
@@ -124,7 +120,7 @@ class Constraint:
         }
         if config.limit is not None:
             if self.updates >= config.warmup:
-                self._control(unit)
+                self._control(max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
             metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
             if self.multiplier >= config.ceiling:
                 self._warn(
@@ -298,19 +294,6 @@ class RiskControl:
         for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
             scale.load_state_dict(each)
         self.step_scale.load_state_dict(state["step_scale"])
-
-
-def _weight(samples: Tensor, value_at_risk: float, alpha: float, unit: float) -> float:  # (n,)
-    """Of the newest rollout in the running tail: what keeps its standard error near `_TOLERANCE`.
-
-    A mean with weight w on the newest entry has w/(2 − w) of one entry's variance. More averaging than a tail needs
-    delays the multiplier, and a late multiplier swings; a rare crash needs much.
-    """
-    error = float((value_at_risk - samples).clamp(min=0.0).std(correction=0)) / (alpha * math.sqrt(len(samples)) * unit)
-    if error <= _TOLERANCE:
-        return 1.0
-    share = (_TOLERANCE / error) ** 2
-    return max(2.0 * share / (1.0 + share), _LEAST_WEIGHT)
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:

@@ -82,16 +82,13 @@ class Risk(Frozen):
     )
     deployed_share: float = Field(0.25, gt=0, lt=1, description="binds deployed: share of envs that act without noise")
     controller: Literal["pid", "dual"] = Field("pid", description="how the multiplier follows the gap")
-    learning_rate: PositiveFloat = Field(0.1, description="growth of the multiplier per rollout and relative gap")
-    proportional: float = Field(3.0, ge=0, description="pid: part of the multiplier that is the gap itself")
+    learning_rate: PositiveFloat = Field(0.2, description="growth of the multiplier per rollout and relative gap")
+    proportional: float = Field(2.0, ge=0, description="pid: part of the multiplier that is the gap itself")
     derivative: float = Field(0.0, ge=0, description="pid: reaction to a growing violation")
     ceiling: PositiveFloat = Field(100.0, description="the multiplier never exceeds this")
     warmup: int = Field(0, ge=0, description="updates before the multiplier moves")
-    smoothing: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="weight of the newest rollout in the tail the multiplier sees; None: by the tail's standard error",
+    smoothing: float = Field(
+        0.5, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
     )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
     gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
@@ -99,10 +96,10 @@ class Risk(Frozen):
         None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return, 1 for whole episodes"
     )
     std_scale_end: PositiveFloat | None = Field(
-        0.1, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+        0.05, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
     )
     lr_scale_end: PositiveFloat | None = Field(
-        0.1, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
+        0.3, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
     )
 
     @property

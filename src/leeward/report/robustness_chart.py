@@ -11,7 +11,7 @@ _ATTACKS = {
     "critic": ("volatility_target", "towards low values"),
     "mad": ("agent", "towards other actions"),
 }
-_SCORES = {"growth": ("log-growth a year", ".1%"), "sharpe": ("Sharpe ratio, a year", "")}
+_SCORES = {"growth": ("log-growth a year", ".0%"), "sharpe": ("Sharpe ratio, a year", "")}
 
 
 def robustness_chart(curve: RobustnessCurve) -> Figure:
@@ -20,10 +20,10 @@ def robustness_chart(curve: RobustnessCurve) -> Figure:
     traces = []
     for attack, scores in curve.scores.items():
         style, name = _ATTACKS.get(attack, (attack, attack))
-        traces.append(line(style, numbers(curve.epsilons), scores, name=name, mode="lines+markers"))
+        traces.append(line(style, numbers(curve.epsilons), scores, name=name, mode="lines+markers", marker={"size": 5}))
     layout = {
         "xaxis": {"title": {"text": f"radius, {curve.norm}, in units of the features"}, "type": "linear"},
         "yaxis": {"title": {"text": unit}, "tickformat": tickformat},
     }
-    note = f"Market features perturbed at every bar; gradient attacks take {curve.steps} steps. 0 is the clean score."
-    return Figure("robustness", "Score under attack", note, traces, layout)
+    note = f"Market features perturbed at every bar, gradient attacks take {curve.steps} steps. Radius 0 is clean."
+    return Figure("robustness_curve", "Score under attack", note, traces, layout, wide=True)

@@ -1,0 +1,126 @@
+"""The loop of multiplier and policy in small: on this the constants of `risk=` were chosen.
+
+    python benchmarks/risk/controller.py
+
+The policy is one number, the mean of a squashed Gaussian position. After each rollout it moves by `STEP` standard
+deviations of its exploration per unit of z, the strength of the correlation between advantage and noise: what a clipped
+update does, without a network. Tail, multiplier and advantage are those of docs/ideas/risk.md. Each line is 12 seeds.
+
+- position: root mean square of its relative error at the end
+- tail: mean and worst CVaR of the last policy, divided by the limit
+- swing: standard deviation of the multiplier over the last quarter, divided by its mean; median
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leeward.maths import lagrangian
+
+ALPHA, STEP, SEEDS = 0.05, 0.1, range(12)
+Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], Floats]
+
+
+@dataclass(frozen=True)
+class Constants:
+    proportional: float = 2.0
+    learning_rate: float = 0.2
+    smoothing: float = 0.5
+    std_scale_end: float = 0.05
+    lr_scale_end: float = 0.3
+
+
+@dataclass(frozen=True)
+class Case:
+    """Return of the asset, its CVaR at position 1, the limit as a share of it, and the budget."""
+
+    name: str
+    draw: Draw
+    tail: float
+    share: float
+    rollout: int
+    rollouts: int
+
+
+def gaussian(rng: np.random.Generator, n: int) -> Floats:
+    return 0.01 + 0.02 * rng.standard_normal(n)
+
+
+def crash(rng: np.random.Generator, n: int) -> Floats:
+    return np.where(rng.random(n) < 0.01, -0.2, 0.01)
+
+
+CASES = [
+    *(Case(f"gaussian {share:.0%}", gaussian, 0.01 - 0.02 * 2.0627, share, 4096, 73) for share in (0.3, 0.5, 0.8)),
+    Case("crash 50%", crash, -0.032, 0.5, 16_384, 25),
+]
+CHOICES = {
+    "chosen": Constants(),
+    "proportional 3, learning_rate 0.1": Constants(proportional=3.0, learning_rate=0.1),
+    "smoothing 1": Constants(smoothing=1.0),
+    "smoothing 0.2": Constants(smoothing=0.2),
+    "smoothing 0.05": Constants(smoothing=0.05),
+    "std_scale_end 0.2": Constants(std_scale_end=0.2),
+    "lr_scale_end 1": Constants(lr_scale_end=1.0),
+    "lr_scale_end 0.05": Constants(lr_scale_end=0.05),
+}
+
+
+def tail_of(outcomes: Floats) -> tuple[float, float]:
+    """CVaR and value at risk."""
+    worst = np.sort(outcomes)[: round(ALPHA * len(outcomes))]
+    return float(worst.mean()), float(worst[-1])
+
+
+def simulate(case: Case, constants: Constants, seed: int) -> tuple[float, float, float]:
+    rng = np.random.default_rng(seed)
+    limit, u, integral, previous = case.share * case.tail, 0.0, 0.0, 0.0
+    tail = value_at_risk = float("nan")
+    multipliers = []
+    std = 1.0
+    for t in range(case.rollouts):
+        progress = t / case.rollouts
+        std = 1.0 + progress * (constants.std_scale_end - 1.0)
+        noise = rng.standard_normal(case.rollout)
+        outcomes = _position(u + std * noise) * case.draw(rng, case.rollout)
+        measured, quantile = tail_of(outcomes)
+        weight = 1.0 if t == 0 else constants.smoothing
+        tail = measured if t == 0 else tail + weight * (measured - tail)
+        value_at_risk = quantile if t == 0 else value_at_risk + weight * (quantile - value_at_risk)
+        unit = max(abs(limit), float(outcomes.std()))
+        multiplier, integral, previous = lagrangian.pid_step(
+            integral, previous, tail / unit, limit=limit / unit, kp=constants.proportional, ki=constants.learning_rate,
+            kd=0.0, ceiling=100.0,
+        )  # fmt: skip
+        multipliers.append(multiplier)
+        advantages = outcomes - multiplier * np.maximum(value_at_risk - outcomes, 0.0) / ALPHA
+        advantages = (advantages - advantages.mean()) / advantages.std()
+        z = float((advantages * noise).mean()) * case.rollout**0.5
+        u += STEP * std * (1.0 + progress * (constants.lr_scale_end - 1.0)) * float(np.clip(z, -3.0, 3.0))
+    fresh = _position(u + std * rng.standard_normal(1_000_000)) * case.draw(rng, 1_000_000)
+    last = np.array(multipliers[-case.rollouts // 4 :])
+    swing = last.std() / max(last.mean(), 1e-12)
+    return _position(np.array(u)).item() / case.share - 1.0, tail_of(fresh)[0] / limit, float(swing)
+
+
+def _position(u: Floats) -> Floats:
+    return np.asarray(0.5 * (np.tanh(u) + 1.0))
+
+
+def main() -> None:
+    print("| constants | case | position | tail | worst tail | swing |\n|---|---|---|---|---|---|")
+    for name, constants in CHOICES.items():
+        for case in CASES:
+            errors, tails, swings = np.array([simulate(case, constants, seed) for seed in SEEDS]).T
+            print(
+                f"| {name} | {case.name} | {np.sqrt(np.mean(errors**2)):.3f} | {tails.mean():.3f} | {tails.max():.3f} "
+                f"| {np.median(swings):.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
