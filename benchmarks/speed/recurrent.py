@@ -9,9 +9,11 @@ warm up.
 """
 
 import argparse
+import functools
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -29,15 +31,19 @@ N_ENVS, N_STEPS, EPISODE, FEATURES = 64, 128, 512, 18
 class BatchedBars(VecEnv):
     """Random features and rewards for all envs at once: the env costs next to nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_envs: int = N_ENVS, first: int = 0) -> None:
         space = gymnasium.spaces.Box(-10.0, 10.0, (FEATURES,), np.float32)
         self.render_mode = None
-        super().__init__(N_ENVS, space, gymnasium.spaces.Discrete(3))
-        self.rng = np.random.default_rng(0)
-        self.clock = self.rng.integers(0, EPISODE, N_ENVS)  # staggered: lock-step would flatter RecurrentPPO
+        super().__init__(n_envs, space, gymnasium.spaces.Discrete(3))
+        self.rng = np.random.default_rng(first)
+        self.clock = self.rng.integers(0, EPISODE, n_envs)  # staggered: lock-step would flatter RecurrentPPO
 
     def _observe(self) -> np.ndarray:
-        return self.rng.standard_normal((N_ENVS, FEATURES), dtype=np.float32)
+        return self.rng.standard_normal((self.num_envs, FEATURES), dtype=np.float32)
+
+    def shard(self, first: int, count: int) -> Callable[[], VecEnv]:
+        """`count` of the envs for another process (`n_jobs`)."""
+        return functools.partial(BatchedBars, count, first)
 
     def reset(self) -> np.ndarray:
         return self._observe()
@@ -49,7 +55,7 @@ class BatchedBars(VecEnv):
         self.clock += 1
         dones = self.clock >= EPISODE
         self.clock[dones] = 0
-        infos: list[dict[str, Any]] = [{} for _ in range(N_ENVS)]
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         observation = self._observe()
         for env in np.flatnonzero(dones):
             infos[env] = {"TimeLimit.truncated": True, "terminal_observation": observation[env]}
@@ -59,7 +65,7 @@ class BatchedBars(VecEnv):
         """Nothing to release."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [getattr(self, attr_name)] * N_ENVS
+        return [getattr(self, attr_name)] * self.num_envs
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         setattr(self, attr_name, value)
@@ -68,7 +74,7 @@ class BatchedBars(VecEnv):
         raise AttributeError(method_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        return [False] * N_ENVS
+        return [False] * self.num_envs
 
 
 def make(algorithm: type[BaseAlgorithm]) -> BaseAlgorithm:

@@ -100,6 +100,7 @@ def test_the_configs_that_are_shipped_are_valid(name):
         (["further_risks=[{limit: 3.0}]"], "risk.limit is 3, but .* did you mean -0.03"),
         (["data.splits.train=0.9"], "train \\+ validation must leave bars for the test split"),
         (["ppo.gamma.x=1", "ppo.gamma.y=1"], "ppo.gamma: Input should be a valid number"),
+        (["ppo.n_envs=2", "ppo.n_jobs=3"], "n_jobs 3 processes share n_envs 2; each needs at least one env"),
         (["seed=1", "seed.x=1"], "'seed' is a value, not a section"),
     ],
 )

@@ -141,11 +141,11 @@ def test_every_argument_comes_back():
         "action_distribution": "gaussian", "max_consecutive_skips": 3,
         "value_clip": {"mode": "per_quantile", "radius": 0.1}, "entropy": {"end": 0.0}, "kl_penalty": {"target": 0.02},
         "awr": {"coef": 0.2}, "critic_learning_rate": 2e-4, "vgs": {"mode": "norm", "warmup": 7},
-        "risk": [{"limit": -0.5}, {"alpha": 0.1}], "adversary": {"warmup": 3},
+        "risk": [{"limit": -0.5}, {"alpha": 0.1}], "adversary": {"warmup": 3}, "n_jobs": 2,
         "policy_kwargs": small(activation_fn=nn.ELU, net_arch={"pi": [4], "vf": [5]}, features_extractor_kwargs={}),
     }  # fmt: skip
     assert set(changed) == set(ARGUMENTS), "an argument that is saved is an argument that is compared"
-    model = DistributionalPPO("MlpLstmPolicy", vector(lambda: World("vector", "box")), device="cpu", **changed)
+    model = DistributionalPPO("MlpLstmPolicy", [lambda: World("vector", "box")] * 2, device="cpu", **changed)
     file = io.BytesIO()
     model.save(file)
     file.seek(0)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import time
 
@@ -83,3 +84,23 @@ def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(traine
         trained / "backtest/validation/metrics.json"
     ).read_text()
     assert not list(run.path.glob(".*.*")), "half-written files of the killed processes are gone"
+
+
+def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopped(tmp_path):
+    whole, run = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")
+    start = ("train", "--data", "sample:synthetic", "--jobs", "2", "--quiet")
+    code, _, err = finish(leeward(*start, "--run-dir", str(whole.path), *settings()))
+    assert code == 0, err
+    first = leeward(*start, "--run-dir", str(run.path), *settings(), start_new_session=True)
+    while not run.checkpoint_list() and first.poll() is None:
+        time.sleep(0.002)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does: every process of the run gets it
+    code, _, err = finish(first)
+    assert code == 130, err
+    # `finish` reads until the last process that holds the pipe has ended, so no worker outlives a kill -9 either.
+    kill_after(leeward("train", "--resume", str(run.path), "--quiet"), run, 8)
+    code, _, err = finish(leeward("train", "--resume", str(run.path), "--quiet"))
+    assert code == 0, err
+    assert_equal_checkpoints(whole.checkpoint_list()[-1], run.checkpoint_list()[-1])
+    assert_equal_checkpoints(whole.best, run.best)
+    assert len(rows(run)) == 12 and rows(run) == rows(whole)

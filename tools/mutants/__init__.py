@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Mutant", "TABLES", "table"]
 
-TABLES = ("maths", "engine", "optim", "risk", "adversary")
+TABLES = ("maths", "engine", "optim", "risk", "adversary", "parallel")
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ MUTANTS = [
     row(
         "adversary: its draws are those of the first update for ever",
         PPO,
-        "streams.torch_generator(self.stream_seed, streams.ADVERSARY, self.n_rollouts, self.device)",
+        "self._own_stream(streams.ADVERSARY)",
         "streams.torch_generator(self.stream_seed, streams.ADVERSARY, 0, self.device)",
         f"{OWN}::test_each_update_of_a_run_draws_anew",
     ),

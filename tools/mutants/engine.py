@@ -244,7 +244,7 @@ MUTANTS = [
     row(
         "B-fix3 a skipped micro-batch weakens the step",
         "algorithm/update",
-        "torch._foreach_mul_(grads, batch.n_real / used)",
+        "torch._foreach_mul_(grads, n_real / used)",
         "torch._foreach_mul_(grads, 1.0)",
         "update.py",
     ),

@@ -119,8 +119,8 @@ MUTANTS = [
     row(
         "an episode cut by a reset counts into the next one",
         PPO,
-        "                self.risk_control.begin(self.n_envs)\n",
-        "                pass\n",
+        "                    self.risk_control.begin(self.all_envs)\n",
+        "                    pass\n",
         "risk/test_constraint.py::test_an_episode_cut_by_a_reset_does_not_count_into_the_next_one",
     ),
     row(
@@ -176,8 +176,8 @@ MUTANTS = [
     row(
         "advantages are normalised before the costs come in",
         "algorithm/targets",
-        "risk.judge(buffer, raw, reward_unit)",
-        "risk.judge(buffer, advantage.normalise(raw), reward_unit)",
+        "risk.judge(buffer, raw, reward_unit, peers)",
+        "risk.judge(buffer, advantage.normalise(raw), reward_unit, peers)",
         EQUATIONS,
     ),
     row(

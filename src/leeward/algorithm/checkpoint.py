@@ -2,6 +2,7 @@
 
 A save between two updates is exact: load, continue, and every number is the one an uninterrupted run would have had. A
 save from inside a rollout (SB3's callbacks do that) resumes at the next rollout, and its manifest says `exact: false`.
+So does a save of a run with n_jobs whose envs, in the other processes, cannot give their state.
 """
 
 import io
@@ -31,16 +32,27 @@ import leeward
 from leeward.algorithm.manifest import Missing, decode, decode_space, encode, encode_space, find_missing
 from leeward.algorithm.return_scale import ReturnScale
 from leeward.errors import ArgumentError, CheckpointError
-from leeward.rollout.collector import Collector
+from leeward.rollout.standing import Standing
 
 if TYPE_CHECKING:
     from leeward.algorithm.ppo import DistributionalPPO
 
-__all__ = ["ARGUMENTS", "load", "read_checkpoint", "refuse_training", "save", "set_parameters"]
+__all__ = [
+    "ARGUMENTS",
+    "load",
+    "pack_rng",
+    "read_checkpoint",
+    "refuse_training",
+    "restore",
+    "save",
+    "set_parameters",
+    "unpack_rng",
+]
 
 Model = TypeVar("Model", bound="DistributionalPPO")
 FORMAT, VERSION = "leeward-checkpoint", 1
 Path = str | pathlib.Path | io.BufferedIOBase
+Rngs = list[tuple[dict[str, Any], dict[str, Tensor]]]  # of the processes after the first: what `pack_rng` gives
 
 ARGUMENTS = (
     "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf",
@@ -48,7 +60,7 @@ ARGUMENTS = (
     "tensorboard_log", "policy_kwargs", "verbose", "seed", "critic", "n_quantiles", "levels", "n_atoms", "kappa",
     "twin_critics", "value_targets", "n_target_samples", "sequence_length", "burn_in", "refresh_memory",
     "micro_batch_size", "action_distribution", "max_consecutive_skips", "value_clip", "entropy", "kl_penalty", "awr",
-    "critic_learning_rate", "vgs", "risk", "adversary",
+    "critic_learning_rate", "vgs", "risk", "adversary", "n_jobs",
 )  # fmt: skip
 _ALWAYS_THERE = ("exact", "policy", "arguments", "stats_window_size", "observation_space", "action_space", "n_envs",
                  "counters", "state", "episodes", "extra")  # fmt: skip
@@ -74,13 +86,13 @@ def save(
         "version": VERSION,
         "versions": {"leeward": leeward.__version__, "torch": torch.__version__, "numpy": np.__version__,
                      "stable_baselines3": stable_baselines3.__version__, "python": sys.version.split()[0]},
-        "exact": not model._mid_rollout,
+        "exact": model.resumes_exactly,
         "policy": encode(model.policy_class),
         "arguments": {name: _encode_argument(model, name) for name in ARGUMENTS if name not in left_out},
         "stats_window_size": model._stats_window_size,
         "observation_space": encode_space(model.observation_space),
         "action_space": encode_space(model.action_space),
-        "n_envs": model.n_envs,
+        "n_envs": model.peers.n_envs(model.n_envs),
         "counters": {name: getattr(model, name) for name in _COUNTERS},
         "state": model.state(),
         "episodes": {"info": _plain(model.ep_info_buffer), "success": _plain(model.ep_success_buffer)},
@@ -91,9 +103,11 @@ def save(
     if model.variance_scaler is not None:
         tensors |= {f"vgs/{name}": value for name, value in model.variance_scaler.state_dict().items()}
     if "rng" not in left_out:
-        manifest["rng"] = _pack_rng(tensors)
-    if "rollout" not in left_out and model.collector is not None and model._last_obs is not None:
-        manifest["rollout"] = _pack_rollout(model.collector, tensors)
+        manifest["rng"] = pack_rng(tensors)
+        manifest["rng_of_jobs"] = _pack_rngs(model.rng_of_jobs(), tensors)
+    standing = None if "rollout" in left_out else model.standing()
+    if standing is not None:
+        manifest["rollout"] = _pack_rollout(standing, tensors)
     if isinstance(model._vec_normalize_env, VecNormalize):
         manifest["vecnormalize"] = _pack_vecnormalize(model._vec_normalize_env, tensors)
     _write(path, manifest, tensors)
@@ -153,6 +167,21 @@ def load(
         model.env, model.n_envs = wrapped, wrapped.num_envs
         model._vec_normalize_env = stable_baselines3.common.vec_env.unwrap_vec_normalize(wrapped)
     model._setup_model()
+    restore(model, manifest, tensors)
+    for name, value in manifest["extra"].items():
+        setattr(model, name, decode(value, custom, name))
+    if "vecnormalize" in manifest and isinstance(model._vec_normalize_env, VecNormalize):
+        _unpack_vecnormalize(model._vec_normalize_env, manifest["vecnormalize"], tensors)
+    if not force_reset and model.collector is not None and "rollout" in manifest:
+        _unpack_rollout(model, manifest, tensors)
+        if "rng" in manifest:
+            unpack_rng(manifest["rng"], tensors)
+            model.saved_rng_of_jobs = _unpack_rngs(manifest.get("rng_of_jobs", []), tensors)
+    return model
+
+
+def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Everything training has learned and counted, into a model with the same arguments; envs and randomness stay."""
     try:
         model.policy.load_state_dict(_policy_tensors(tensors))
     except RuntimeError as error:
@@ -162,20 +191,11 @@ def load(
     model.load_state(manifest["state"])
     model.ep_info_buffer = _deque(manifest["episodes"]["info"], model._stats_window_size)
     model.ep_success_buffer = _deque(manifest["episodes"]["success"], model._stats_window_size)
-    for name, value in manifest["extra"].items():
-        setattr(model, name, decode(value, custom, name))
     if "optimizer" in manifest:
         _load_optimizer(model.policy.optimizer, _unpack_optimizer(manifest["optimizer"], tensors))
     scaling = {name.removeprefix("vgs/"): tensor for name, tensor in tensors.items() if name.startswith("vgs/")}
     if scaling and model.variance_scaler is not None:
         model.variance_scaler.load_state_dict(scaling)
-    if "vecnormalize" in manifest and isinstance(model._vec_normalize_env, VecNormalize):
-        _unpack_vecnormalize(model._vec_normalize_env, manifest["vecnormalize"], tensors)
-    if not force_reset and model.collector is not None and "rollout" in manifest:
-        _unpack_rollout(model, manifest, tensors)
-        if "rng" in manifest:
-            _unpack_rng(manifest["rng"], tensors)
-    return model
 
 
 def set_parameters(
@@ -305,29 +325,42 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> 
         ) from None
 
 
-def _pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:
+def pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The global generators of this process: dropout draws from them, and envs may."""
     kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  the env or an extractor may use it
     tensors["rng/torch"] = torch.get_rng_state()
     tensors["rng/numpy"] = torch.as_tensor(np.asarray(keys, dtype=np.int64))
     return {"python": encode(random.getstate()), "numpy": [kind, *rest]}
 
 
-def _unpack_rng(packed: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def unpack_rng(packed: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """What `pack_rng` took, back into the global generators."""
     random.setstate(decode(packed["python"], {}, "python"))
     kind, *rest = packed["numpy"]
     np.random.set_state((kind, tensors["rng/numpy"].numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(tensors["rng/torch"])
 
 
-def _pack_rollout(collector: Collector, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    observation = collector.observation
+def _pack_rngs(packed: Rngs, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
+    for rank, (_, own) in enumerate(packed, start=1):
+        tensors |= {f"{name}/{rank}": tensor for name, tensor in own.items()}
+    return [plain for plain, _ in packed]
+
+
+def _unpack_rngs(packed: list[dict[str, Any]], tensors: dict[str, Tensor]) -> Rngs:
+    names = ("rng/torch", "rng/numpy")
+    return [(plain, {name: tensors[f"{name}/{i}"] for name in names}) for i, plain in enumerate(packed, start=1)]
+
+
+def _pack_rollout(standing: Standing, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    observation = standing.observation
     keys = list(observation) if isinstance(observation, dict) else None
     for key, value in observation.items() if isinstance(observation, dict) else [("", observation)]:
         tensors[f"rollout/observation/{key}"] = torch.as_tensor(np.ascontiguousarray(value))
-    tensors["rollout/starts"] = torch.as_tensor(collector.starts)
-    for i, part in enumerate(collector.memory):
+    tensors["rollout/starts"] = torch.as_tensor(standing.starts)
+    for i, part in enumerate(standing.memory):
         tensors[f"rollout/memory/{i}"] = part
-    return {"keys": keys, "memory": len(collector.memory)}
+    return {"keys": keys, "memory": len(standing.memory)}
 
 
 def _unpack_rollout(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:

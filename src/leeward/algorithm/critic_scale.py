@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leeward.algorithm.peers import ALONE, Peers
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.algorithm.support import fitting_support, marginal_logits, needs_move, refit_head
 from leeward.maths import categorical, diagnostics
@@ -30,15 +31,15 @@ class CriticScale:
         self.rollout_support: Tensor | None = None
 
     @torch.no_grad()
-    def follow(self, targets: Tensor, buffer: RolloutBuffer) -> dict[str, float]:
-        """Take in a rollout's targets and change the unit, leaving what the critics predict where it is."""
+    def follow(self, targets: Tensor, buffer: RolloutBuffer, peers: Peers = ALONE) -> dict[str, float]:
+        """Take in a rollout's targets, of all processes, and change the unit; what the critics predict stays."""
         policy, critic = self.policy, self.policy.critic
         first = map_observation(lambda x: x[0], buffer.observations)
         every_env = torch.arange(buffer.shape[1], device=buffer.starts.device)
         memory = buffer.memory_before(torch.zeros_like(every_env), every_env)
         before = policy.pessimistic(policy.values(first, memory))
         known = self.returns.rollouts > 0  # before the first rollout there is no prediction to keep
-        self.returns.update(targets)
+        self.returns.update(targets, peers)
         new = self.returns.mean, self.returns.std
         self.rollout_scale = (float(policy.return_mean), float(policy.return_std)) if known else new
         extreme = float(targets.abs().max()) / self.returns.std
@@ -50,12 +51,15 @@ class CriticScale:
             "warn/ret_std_triggering_scaling": self.returns.std if extreme > 100.0 else 0.0,
         }
         if isinstance(critic, CategoricalCritic):
+            everybody = peers.columns(targets)
             if not known:
-                self._first_support(critic, targets, buffer)
+                self._first_support(critic, everybody, buffer)
             self.rollout_support = critic.support.clone()
-            metrics["train/support_outside_fraction"] = float(categorical.outside_fraction(targets, critic.support))
-            if needs_move(targets, critic.support):
-                self._move_support(critic, targets, buffer)
+            metrics["train/support_outside_fraction"] = float(categorical.outside_fraction(everybody, critic.support))
+            if needs_move(everybody, critic.support):
+                if peers.rank == 0:  # a fit to steps of its own, so that of one process holds for all
+                    self._move_support(critic, everybody, buffer)
+                peers.broadcast([critic.support, *policy.value_heads.parameters()])
         elif known:
             rescale_heads(policy.value_heads, self.rollout_scale, new)
         policy.return_mean.fill_(new[0])
@@ -78,7 +82,7 @@ class CriticScale:
             head.bias.copy_(start)
 
     @torch.no_grad()
-    def recentre(self, targets: Tensor, buffer: RolloutBuffer) -> dict[str, float]:
+    def recentre(self, targets: Tensor, buffer: RolloutBuffer, peers: Peers = ALONE) -> dict[str, float]:
         """Solve each head's intercept: add the mean residual of the rollout to its bias.
 
         While a policy improves, returns drift by a good part of σ per update, and a bias moves by one learning rate per
@@ -89,7 +93,7 @@ class CriticScale:
         if isinstance(self.policy.critic, CategoricalCritic) or self.returns.rollouts < 2:
             return {}
         predicted = self.policy.critic.means(buffer.raw_values, *self.rollout_scale)  # (T, B, C)
-        residuals = targets.mean() - predicted.mean((0, 1))  # (C,)
+        residuals = peers.average(targets.mean() - predicted.mean((0, 1)))  # (C,)
         for head, residual in zip(self.policy.value_heads, residuals, strict=True):
             assert isinstance(head, nn.Linear)
             head.bias.add_(residual / self.returns.std)

@@ -1,13 +1,15 @@
 """DistributionalPPO: a Stable-Baselines3 algorithm with the arguments of sb3_contrib's RecurrentPPO.
 
 `learn` reads: collect → targets → rescale → update → log. Each of these is a part of its own; this class only joins
-them, owns their state, and speaks SB3's language to callbacks, loggers and envs.
+them, owns their state, and speaks SB3's language to callbacks, loggers and envs. With `n_jobs` several processes do
+this together, each with a replica and a share of the envs: `peers` is how they speak, `crew` is who started them.
 """
 
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -15,18 +17,20 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule, safe_mean
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from leeward.algorithm import checkpoint, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
+from leeward.algorithm.crew import Crew, Report
 from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
+from leeward.algorithm.peers import ALONE, Peers, share
 from leeward.algorithm.risk_constraint import RiskControl
 from leeward.algorithm.state_adversary import AttackedFeatures, AttackSurface, StateAdversary
 from leeward.algorithm.targets import Targets, make_targets
@@ -51,11 +55,13 @@ from leeward.optim.build import build_optimizer
 from leeward.optim.pipeline import GradientPipeline
 from leeward.optim.upgd import UtilityOptimizer
 from leeward.optim.variance_scaler import VarianceScaler
-from leeward.rollout import streams
+from leeward.rollout import shards, streams
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.collector import Collector, RawObservation, as_tensors
 from leeward.rollout.noise import rollout_noise
 from leeward.rollout.sequences import memory_times
+from leeward.rollout.shards import EnvFunction, EnvList
+from leeward.rollout.standing import Standing, together
 
 __all__ = ["DistributionalPPO"]
 
@@ -77,6 +83,8 @@ class DistributionalPPO(BaseAlgorithm):
       critic_learning_rate: number or schedule for what the critics alone use; None = `learning_rate`.
       value_clip, entropy, kl_penalty, awr, vgs, risk, adversary: one dict per idea, see `leeward.config.learning`;
         `risk` also takes several in a list.
+      n_jobs: processes that train together; `env` is then an id (one env each), a list of functions that make one env
+        each, a TradingVecEnv, or another VecEnv that can be shared (`leeward.rollout.shards`).
     `normalize_advantage` also takes "global", "per_env" or "none"; True is "global", once per rollout.
     """
 
@@ -93,7 +101,7 @@ class DistributionalPPO(BaseAlgorithm):
     def __init__(
         self,
         policy: str | type[DistributionalPolicy],
-        env: GymEnv | str | None,
+        env: GymEnv | str | Sequence[EnvFunction] | None,
         learning_rate: float | Schedule = 3e-4,
         n_steps: int = 128,
         batch_size: int | None = 128,
@@ -139,6 +147,7 @@ class DistributionalPPO(BaseAlgorithm):
         critic_learning_rate: float | Schedule | None = None,
         vgs: Mapping[str, Any] | VGS | None = None,
         adversary: Mapping[str, Any] | Adversary | None = None,
+        n_jobs: int = 1,
     ) -> None:
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
             raise ArgumentError(
@@ -149,9 +158,14 @@ class DistributionalPPO(BaseAlgorithm):
             raise ArgumentError(f"unknown policy {policy!r}; {did_you_mean(policy, self.policy_aliases)}")
         if env is None and _init_setup_model:
             raise ArgumentError("a new model needs an env: its spaces decide the network; load() works without one")
+        _positive("n_jobs", n_jobs)
+        self.n_jobs = n_jobs
+        self.peers: Peers = ALONE
+        self.crew: Crew | None = None
+        self.saved_rng_of_jobs: checkpoint.Rngs = []  # of a file, until the other processes are there
         super().__init__(
             policy,
-            env,
+            shards.env_functions(env, n_jobs),
             learning_rate=learning_rate,
             policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size,
@@ -241,6 +255,8 @@ class DistributionalPPO(BaseAlgorithm):
         return self.normalize_advantage
 
     def _setup_model(self) -> None:
+        if self.n_jobs > 1:
+            self._check_jobs()
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         self.policy = cast(type[DistributionalPolicy], self.policy_class)(
@@ -277,10 +293,10 @@ class DistributionalPPO(BaseAlgorithm):
         self.risk_control = None
         if self.policy.risk_heads is not None:
             self.risk_control = RiskControl(
-                self.policy.risk_heads, self.risk, self.n_envs, gamma=self.gamma, lam=self.gae_lambda
+                self.policy.risk_heads, self.risk, self.all_envs, gamma=self.gamma, lam=self.gae_lambda
             )
             if self.env is not None:
-                self.risk_control.deployed(self.n_envs)  # refuses too few
+                self.risk_control.deployed(self.all_envs)  # refuses too few
         self.state_adversary = None if self.adversary is None else StateAdversary(self.policy, self.adversary)
         if self.state_adversary is not None and self.env is not None:
             self.state_adversary.follow(self.env)
@@ -312,6 +328,20 @@ class DistributionalPPO(BaseAlgorithm):
         self._mid_rollout = False
         self.collector = None if self.env is None else Collector(self.policy, self.env)
 
+    @property
+    def all_envs(self) -> int:
+        """How many envs there are, those of the other processes included; `n_envs` are this one's."""
+        return self.peers.n_envs(self.n_envs)
+
+    def _check_jobs(self) -> None:
+        if self.env is None:  # to predict with, and that may be done anywhere
+            return
+        if self.device.type != "cpu":
+            raise ArgumentError(
+                f"n_jobs={self.n_jobs} shares the cores of a CPU, and the device is {self.device}; pass device='cpu'"
+            )
+        shards.refuse_unshardable(_below_transpose(self.env), self.n_jobs)
+
     def _learning_rates(self, progress_remaining: float) -> list[float]:
         """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
         given = ((self.learning_rate, self.lr_schedule), (self.critic_learning_rate, self.critic_lr_schedule))
@@ -330,6 +360,8 @@ class DistributionalPPO(BaseAlgorithm):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """SB3's generators, and the streams of our own; None leaves the seed as it is."""
+        if seed is not None:
+            self.dismiss()  # the envs of the other processes are seeded when they are made again
         super().set_random_seed(seed)
         if seed is not None:
             self.stream_seed = seed
@@ -364,11 +396,11 @@ class DistributionalPPO(BaseAlgorithm):
         return min(self.sequence_length or _DEFAULT_SEQUENCE_LENGTH, self.n_steps)
 
     def _usable_batch_size(self) -> int | None:
-        rollout = self.n_steps * (self.n_envs if self.env is not None else 1)
+        rollout = self.n_steps * (self.all_envs if self.env is not None else 1)
         if self.env is not None and self.batch_size is not None and self.batch_size > rollout:
             warnings.warn(
-                f"batch_size {self.batch_size} is larger than a rollout of {self.n_steps} steps × {self.n_envs} envs = "
-                f"{rollout}; the whole rollout is one minibatch",
+                f"batch_size {self.batch_size} is larger than a rollout of {self.n_steps} steps × {self.all_envs} envs "
+                f"= {rollout}; the whole rollout is one minibatch",
                 stacklevel=4,
             )
             return None
@@ -392,30 +424,44 @@ class DistributionalPPO(BaseAlgorithm):
         if self.env is None or self.collector is None:
             raise ArgumentError("this model has no env; call set_env(env) first, or pass env= to load()")
         checkpoint.refuse_training(self.missing_arguments)
-        fresh = reset_num_timesteps or self._last_obs is None
-        total_timesteps, active = self._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
-        )
-        if fresh:
-            self.collector.reset(cast(RawObservation, self._last_obs))
-            if self.risk_control is not None:
-                self.risk_control.begin(self.n_envs)
-        active.on_training_start(locals(), globals())
-        iteration, dumped = 0, True
-        while self.num_timesteps < total_timesteps:
-            if not self.collect_rollouts(active):
-                break
-            iteration += 1
-            # A last rollout that runs past the end must not drive schedules below their end.
-            self._update_current_progress_remaining(min(self.num_timesteps, total_timesteps), total_timesteps)
-            self.train()
-            dumped = log_interval is not None and iteration % log_interval == 0
-            if dumped:
+        if self.n_jobs > 1 and self.crew is None:
+            self._share_out(self.env)
+        with self._with_the_crew():
+            fresh = reset_num_timesteps or self._last_obs is None
+            if progress_bar:
+                callback = _with_bar(callback)
+            total_timesteps, active = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name)
+            if fresh:
+                self.collector.reset(cast(RawObservation, self._last_obs))
+                if self.risk_control is not None:
+                    self.risk_control.begin(self.all_envs)
+            if self.crew is not None:
+                self.crew.begin(self, fresh=fresh)
+            active.on_training_start(locals(), globals())
+            iteration, dumped = 0, True
+            while self.num_timesteps < total_timesteps:
+                if not self.iterate(active):
+                    break
+                iteration += 1
+                dumped = log_interval is not None and iteration % log_interval == 0
+                if dumped:
+                    self.dump_logs(iteration)
+            if not dumped:
                 self.dump_logs(iteration)
-        if not dumped:
-            self.dump_logs(iteration)
-        active.on_training_end()
+            active.on_training_end()
         return self
+
+    def iterate(self, callback: BaseCallback) -> bool:
+        """One rollout and its update, together with all peers; False when a callback asked to stop."""
+        going = self.collect_rollouts(callback)
+        if going:
+            # A last rollout that runs past the end must not drive schedules below their end.
+            done = min(self.num_timesteps, self._total_timesteps)
+            self._update_current_progress_remaining(done, self._total_timesteps)
+            self.train()
+        if self.crew is not None:
+            self.crew.busy = False
+        return going
 
     def collect_rollouts(self, callback: BaseCallback) -> bool:
         """Fill the buffer and make the targets; False when a callback asked to stop."""
@@ -423,13 +469,22 @@ class DistributionalPPO(BaseAlgorithm):
         assert collector is not None
         self._vecnormalize_before = vecnormalize_drift.moments(self._vec_normalize_env)
         hold = max(self.sde_sample_freq, 0) if self.use_sde else None
-        noise = rollout_noise(self.policy, self.stream_seed, self.n_rollouts, self.n_steps, self.n_envs, hold=hold)
+        noise = rollout_noise(
+            self.policy,
+            self.stream_seed,
+            self.n_rollouts,
+            self.n_steps,
+            self.n_envs,
+            hold=hold,
+            first_env=self.peers.first_env,
+        )
         buffer = self._make_buffer()
         self.rollout_buffer = buffer
         total_timesteps = self._total_timesteps
+        all_envs, episodes = self.all_envs, list[dict[str, Any]]()
 
         def on_step(local_variables: dict[str, Any]) -> bool:
-            self.num_timesteps += self.n_envs
+            self.num_timesteps += all_envs
             self._last_obs = collector.observation
             self._last_episode_starts = collector.starts
             callback.update_locals(
@@ -439,13 +494,21 @@ class DistributionalPPO(BaseAlgorithm):
                 return False
             finished = np.flatnonzero(local_variables["dones"])
             if len(finished):
-                infos = local_variables["infos"]
-                self._update_info_buffer([infos[i] for i in finished], np.ones(len(finished), dtype=bool))
+                infos = [local_variables["infos"][i] for i in finished]
+                self._note_episodes(infos)
+                if self.peers.rank > 0:
+                    episodes.extend({key: info[key] for key in _EPISODE if key in info} for info in infos)
             return True
 
         callback.on_rollout_start()
+        if self.crew is not None:
+            self.crew.start()
         self._mid_rollout = True
-        if not collector.collect(buffer, noise, hold, on_step):
+        going = collector.collect(buffer, noise, hold, on_step)
+        for others_go, theirs in self.peers.gather((going, episodes)):
+            going = going and others_go
+            self._note_episodes(theirs)
+        if not going:
             return False
         self._targets = make_targets(
             self.policy,
@@ -455,12 +518,21 @@ class DistributionalPPO(BaseAlgorithm):
             n_samples=self.n_target_samples,
             distributional=self.value_targets == "distributional",
             normalisation=self.normalisation,
-            generator=streams.torch_generator(self.stream_seed, streams.TARGETS, self.n_rollouts, self.device),
+            generator=self._own_stream(streams.TARGETS),
             risk=self.risk_control,
             reward_unit=self._reward_unit(),
+            peers=self.peers,
         )
         callback.on_rollout_end()
         return True
+
+    def _note_episodes(self, infos: Sequence[Mapping[str, Any]]) -> None:
+        self._update_info_buffer(cast(list[dict[str, Any]], infos), np.ones(len(infos), dtype=bool))
+
+    def _own_stream(self, stream: int) -> torch.Generator:
+        """Of this rollout and process."""
+        own = streams.of_process(stream, self.peers.rank)
+        return streams.torch_generator(self.stream_seed, own, self.n_rollouts, self.device)
 
     def train(self) -> None:
         """Learn from the rollout just collected, and record what happened."""
@@ -474,10 +546,11 @@ class DistributionalPPO(BaseAlgorithm):
             policy.optimizer.generator = streams.torch_generator(
                 self.stream_seed, streams.OPTIMIZER, self.n_rollouts, self.device
             )
-        metrics = targets.metrics | self.critic_scale.follow(targets.samples, buffer)
+        peers = self.peers
+        metrics = targets.metrics | self.critic_scale.follow(targets.samples, buffer, peers)
         clip = self._current_value_clip()
         if clip.mode == "disable":  # a clip holds predictions near the rollout's, and so forbids the jump
-            metrics |= self.critic_scale.recentre(targets.samples, buffer)
+            metrics |= self.critic_scale.recentre(targets.samples, buffer, peers)
         weights = Coefficients(
             clip_range=self.clip_schedule(self._current_progress_remaining),
             value_weight=self._value_weight(),
@@ -498,18 +571,21 @@ class DistributionalPPO(BaseAlgorithm):
             kappa=self.kappa,
         )
         policy.set_training_mode(True)
-        lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts)
+        lesson = Lesson(buffer, targets.advantages, value_targets, weights, self.n_rollouts, peers=peers)
         if self.risk_control is not None and targets.risk is not None:
-            encoded = self.risk_control.encode(buffer, targets.risk.costs)
+            encoded = self.risk_control.encode(buffer, targets.risk.costs, peers)
             acting = any(each.acts for each in self.risk)
             lesson = replace(lesson, risk=encoded, risk_part=targets.risk.risk_part if acting else None)
         if self.state_adversary is not None:
-            draws = streams.torch_generator(self.stream_seed, streams.ADVERSARY, self.n_rollouts, self.device)
+            draws = self._own_stream(streams.ADVERSARY)
             attack = self.state_adversary.begin(progress, buffer.rewards.numel(), draws, self.n_rollouts)
             lesson = replace(lesson, attack=attack)
             metrics["adversary/epsilon"] = 0.0 if attack is None else attack.epsilon
-        metrics |= self.updater.run(lesson, streams.generator(self.stream_seed, streams.SHUFFLE, self.n_rollouts))
+        shuffle = streams.of_process(streams.SHUFFLE, peers.rank)
+        learned = self.updater.run(lesson, streams.generator(self.stream_seed, shuffle, self.n_rollouts))
         policy.set_training_mode(False)
+        peers.check_replicas(policy.state_dict().values(), self.n_rollouts)
+        metrics = peers.combine(metrics | self._rollout_metrics(buffer), _KINDS) | learned
         self._n_updates += self.n_epochs
         self.n_rollouts += 1
         self._mid_rollout = False
@@ -520,10 +596,7 @@ class DistributionalPPO(BaseAlgorithm):
     ) -> None:
         """What follows from the update's numbers: controllers, exploration, the normaliser; then the record."""
         policy = self.policy
-        metrics |= _critic_warnings(metrics) | _memory_metrics(policy, buffer)
-        if len(policy.value_heads) > 1:
-            means = policy.critic.means(buffer.raw_values, *self.critic_scale.rollout_scale)
-            metrics["train/critic_gap"] = float((means[..., 0] - means[..., 1]).abs().mean())
+        metrics |= _critic_warnings(metrics)
         if "train/policy_entropy" in metrics:
             self.entropy_schedule.observe(metrics["train/policy_entropy"], progress)
         if self.kl_controller is not None:
@@ -541,12 +614,10 @@ class DistributionalPPO(BaseAlgorithm):
         if weights.value_clip.mode != "disable":
             metrics["train/clip_range_vf"] = weights.value_clip.radius
         if isinstance(policy.action_head, GaussianHead):
-            log_std = buffer.action_parameters[..., policy.action_head.action_size :]
-            metrics["train/std"] = float(log_std.exp().mean())
             policy.action_head.log_scale.fill_(self.entropy_schedule.log_std_scale(progress))
         if policy.observation_normaliser is not None:
             drift = policy.observation_normaliser.update(
-                map_observation(lambda x: x.flatten(0, 1), buffer.observations)
+                map_observation(lambda x: self.peers.columns(x).flatten(0, 1), buffer.observations)
             )
             metrics["debug/obs_norm_mean_drift"], metrics["debug/obs_norm_std_drift"] = drift
         if self.risk_control is not None:
@@ -558,6 +629,18 @@ class DistributionalPPO(BaseAlgorithm):
         self.last_metrics = metrics
         for name, value in metrics.items():
             self.logger.record(name, value, exclude=None if name in _SHOWN else "stdout")
+
+    def _rollout_metrics(self, buffer: RolloutBuffer) -> dict[str, float]:
+        """What the policy was like in the rollout: its memory, its critics, its noise."""
+        policy = self.policy
+        metrics = _memory_metrics(policy, buffer)
+        if len(policy.value_heads) > 1:
+            means = policy.critic.means(buffer.raw_values, *self.critic_scale.rollout_scale)
+            metrics["train/critic_gap"] = float((means[..., 0] - means[..., 1]).abs().mean())
+        if isinstance(policy.action_head, GaussianHead):
+            log_std = buffer.action_parameters[..., policy.action_head.action_size :]
+            metrics["train/std"] = float(log_std.exp().mean())
+        return metrics
 
     @torch.no_grad()
     def _risk_predictions(self) -> dict[str, float]:
@@ -614,8 +697,8 @@ class DistributionalPPO(BaseAlgorithm):
             device=self.device,
         )
         if buffer.risk is not None and self.risk_control is not None:
-            quiet = self.risk_control.deployed(self.n_envs)
-            buffer.risk.deployed = None if quiet is None else quiet.to(self.device)
+            quiet = self.risk_control.deployed(self.all_envs)
+            buffer.risk.deployed = None if quiet is None else self.peers.own(quiet[None])[0].to(self.device)
         return buffer
 
     def dump_logs(self, iteration: int = 0) -> None:
@@ -700,7 +783,10 @@ class DistributionalPPO(BaseAlgorithm):
         )
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        self.dismiss()
         super().set_env(env, force_reset)
+        if self.n_jobs > 1:
+            self._check_jobs()
         assert self.env is not None
         if self.state_adversary is not None:
             self.state_adversary.follow(self.env)
@@ -708,8 +794,123 @@ class DistributionalPPO(BaseAlgorithm):
         self.collector = Collector(self.policy, self.env)
         self.rollout_buffer = None
         if previous is not None and not force_reset:
-            self.collector.observation, self.collector.starts = previous.observation, previous.starts
-            self.collector.memory = previous.memory
+            self.collector.stand(previous.standing)
+
+    # --- several processes ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def replica(cls, env: VecEnv, peers: Peers, **arguments: Any) -> Self:
+        """A model that trains as one of several `peers` on their share of the envs; for those who launch processes."""
+        model = cls(env=env, _init_setup_model=False, **arguments)
+        model.peers = peers
+        model._setup_model()
+        return model
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        several = EnvList(env) if isinstance(env, list | tuple) else env
+        return BaseAlgorithm._wrap_env(several, verbose, monitor_wrapper)
+
+    def _share_out(self, env: VecEnv) -> None:
+        """Start the other processes; this one keeps the first share of the envs."""
+        whole = _below_transpose(env)
+        # What cannot be told where to go on begins anew, in every process.
+        standing = self.standing() if shards.has_state(whole) else None
+        self.crew, self._whole_env = Crew(self, whole, standing), whole
+        self.peers = self.crew.peers
+        own = share(whole.num_envs, self.n_jobs, 0)
+        first = shards.shard(whole, own)()
+        if not shards.has_state(whole) and self.seed is not None:
+            first.seed(self.seed)
+        if isinstance(whole, EnvList):
+            whole.close()  # its envs have been made again
+        self._adopt_env(self._wrap_env(first, self.verbose), None if standing is None else standing.share(own))
+
+    @contextmanager
+    def _with_the_crew(self) -> Iterator[None]:
+        crew = self.crew
+        if crew is None:
+            yield
+            return
+        try:
+            with crew.at_work():
+                yield
+        finally:
+            if crew.closed and self.crew is crew:
+                self._be_alone(None)
+
+    def _reports(self) -> list[Report]:
+        """What the other processes say between two updates."""
+        assert self.crew is not None
+        with self._with_the_crew():
+            return self.crew.reports()
+
+    def dismiss(self) -> None:
+        """End the processes of `n_jobs`, which else wait for the next `learn`; it starts them again.
+
+        Envs that have a state go on where they stood, others start anew.
+        """
+        if self.crew is None:
+            return
+        if self.crew.busy:
+            raise ArgumentError("dismiss() inside a rollout or an update; other processes are at work, call it between")
+        standing, state = self.standing(), None
+        if self.crew.keeps_state and standing is not None:
+            state = self.env_state()
+            self.saved_rng_of_jobs = self.rng_of_jobs()
+        self.crew.close()
+        self._be_alone(None if state is None else standing)
+
+    def _be_alone(self, standing: Standing | None) -> None:
+        """One process again, with all envs."""
+        whole = self._whole_env
+        self.crew, self.peers = None, ALONE
+        if not shards.has_state(whole):
+            whole = shards.shard(whole, slice(0, whole.num_envs))()
+        self._adopt_env(self._wrap_env(whole, self.verbose), standing)
+
+    def _adopt_env(self, env: VecEnv, standing: Standing | None) -> None:
+        self.env, self.n_envs = env, env.num_envs
+        self.collector, self.rollout_buffer = Collector(self.policy, env), None
+        self._last_obs = None
+        if standing is not None:
+            self.collector.stand(standing)
+            self._last_obs, self._last_episode_starts = standing.observation, standing.starts
+
+    def standing(self) -> Standing | None:
+        """Where all envs stand; None before the first rollout, and inside one with several processes."""
+        if self.collector is None or self._last_obs is None:
+            return None
+        if self.crew is None:
+            return self.collector.standing
+        if self.crew.busy:
+            return None
+        return together([self.collector.standing, *(report.standing for report in self._reports())])
+
+    def env_state(self) -> dict[str, Any]:
+        """The state of all envs, those of the other processes included, of an env that has a `state_dict`.
+
+        Between two updates; it goes back by the `load_state_dict` of an env of as many, before `learn`.
+        """
+        env: Any = self.env
+        if self.crew is None:
+            own: dict[str, Any] = env.state_dict()
+            return own
+        whole: Any = self._whole_env
+        whole.join([env.state_dict(), *(report.env_state for report in self._reports())])
+        state: dict[str, Any] = whole.state_dict()
+        return state
+
+    def rng_of_jobs(self) -> checkpoint.Rngs:
+        """The global generators of the other processes."""
+        if self.crew is None or self.crew.busy:
+            return self.saved_rng_of_jobs
+        return [report.rng for report in self._reports()]
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """Whether a save now holds all there is, but for the env's own state, which its owner can ask for."""
+        return not self._mid_rollout and (self.crew is None or self.crew.keeps_state)
 
     # --- state and files --------------------------------------------------------------------------------------------
 
@@ -766,6 +967,11 @@ class DistributionalPPO(BaseAlgorithm):
 
 
 M = TypeVar("M", bound=Frozen)
+_EPISODE = ("episode", "is_success")  # what SB3 keeps of an info at the end of an episode
+# How the metrics of several processes become one, where that is not their mean.
+_KINDS = dict.fromkeys(
+    ("train/popart_max_shift", "warn/excessive_return_scaling", "warn/ret_std_triggering_scaling"), "max"
+)
 _SHOWN = {
     "train/approx_kl",
     "train/clip_fraction",
@@ -790,6 +996,26 @@ def _dict(name: str, model: type[M], values: Mapping[str, Any] | M | None) -> M 
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name} must be a dict or None, got {values!r}")
     return model.read(values, where=name)
+
+
+class _Bar(ProgressBarCallback):
+    """SB3's, which counts the envs of the first process alone."""
+
+    def _on_step(self) -> bool:
+        assert isinstance(self.model, DistributionalPPO)
+        self.pbar.update(self.model.all_envs)
+        return True
+
+
+def _with_bar(callback: MaybeCallback) -> list[BaseCallback]:
+    if isinstance(callback, list):
+        return [*callback, _Bar()]
+    return [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback), _Bar()]
+
+
+def _below_transpose(env: VecEnv) -> VecEnv:
+    """What was given, without the layer that SB3 adds for images."""
+    return env.venv if isinstance(env, VecTransposeImage) else env
 
 
 def _offers(env: VecEnv | None, name: str) -> bool:

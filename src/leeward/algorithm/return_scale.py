@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from leeward.algorithm.peers import ALONE, Peers
 from leeward.errors import TrainingDiverged
 from leeward.maths.normalisation import popart_rescale
 
@@ -24,10 +25,9 @@ class ReturnScale:
         self.rollouts = 0
         self.mean, self.variance, self.std = 0.0, 0.0, 1.0
 
-    def update(self, targets: Tensor) -> None:
-        """Take in the targets of one rollout, any shape, in units of the return."""
-        exact = targets.to(torch.float64)
-        mean, variance = float(exact.mean()), float(exact.var(correction=0))
+    def update(self, targets: Tensor, peers: Peers = ALONE) -> None:
+        """Take in the targets of one rollout, of all processes; any shape, in units of the return."""
+        mean, variance = peers.moments(targets)
         if not math.isfinite(variance):
             raise TrainingDiverged(f"the value targets are not finite (mean {mean}); check the rewards' magnitude")
         self.rollouts += 1

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leeward.algorithm.peers import ALONE, Peers
 from leeward.algorithm.return_scale import ReturnScale, rescale_heads
 from leeward.config.learning import Risk
 from leeward.errors import ArgumentError
@@ -207,24 +208,28 @@ class RiskControl:
         return torch.arange(n_envs) >= n_envs - count
 
     def judge(
-        self, buffer: RolloutBuffer, advantages: Tensor, reward_unit: float
+        self, buffer: RolloutBuffer, advantages: Tensor, reward_unit: float, peers: Peers = ALONE
     ) -> RiskVerdict:  # (T, B), in the unit of the rollout's rewards
         """Measure, move the multipliers, and put the costs into the advantages.
 
-        Costs are in the unit of the reward before a VecNormalize divided it by `reward_unit`.
+        Costs are in the unit of the reward before a VecNormalize divided it by `reward_unit`. Tails are of the envs of
+        all `peers`, so that every process moves its multipliers alike.
         """
         columns = buffer.risk
         assert columns is not None
         device = advantages.device
-        step_returns, ended = columns.step_returns.cpu(), buffer.ended.cpu()
-        quiet = torch.zeros(ended.shape[1], dtype=torch.bool) if columns.deployed is None else columns.deployed.cpu()
+        step_returns, ended = (peers.columns(each.cpu()) for each in (columns.step_returns, buffer.ended))
+        quiet = torch.zeros(ended.shape[1], dtype=torch.bool)
+        if columns.deployed is not None:
+            quiet = peers.columns(columns.deployed.cpu()[None])[0]
         targets: list[Tensor] = []
         metrics: dict[str, float] = {}
         total, weights = torch.zeros_like(advantages), 0.0
         for k, constraint in enumerate(self.constraints):
             config = constraint.config
             counted = quiet if config.binds == "deployed" else ~quiet
-            cost, found = constraint.observe(step_returns, ended, counted)
+            costs, found = constraint.observe(step_returns, ended, counted)
+            cost = peers.own(costs)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(
                 cost.to(device, values.dtype),
@@ -250,16 +255,16 @@ class RiskControl:
         return 1.0 if config.measure == "episode_return" else self.lam
 
     @torch.no_grad()
-    def encode(self, buffer: RolloutBuffer, costs: Tensor) -> RiskTargets:  # (T, B, K)
+    def encode(self, buffer: RolloutBuffer, costs: Tensor, peers: Peers = ALONE) -> RiskTargets:  # (T, B, K)
         """Follow the units of costs and step returns, leaving predictions where they are; the targets in them."""
         columns, heads = buffer.risk, self.heads
         assert columns is not None
         encoded = []
         for k, (scale, head) in enumerate(zip(self.cost_scales, heads.cost_heads, strict=True)):
-            mean, std = _follow(scale, head, costs[..., k])
+            mean, std = _follow(scale, head, costs[..., k], peers)
             heads.cost_means[k], heads.cost_stds[k] = mean, std
             encoded.append((costs[..., k] - mean) / std)
-        mean, std = _follow(self.step_scale, heads.step_head, columns.step_returns)
+        mean, std = _follow(self.step_scale, heads.step_head, columns.step_returns, peers)
         heads.step_mean.fill_(mean)
         heads.step_std.fill_(std)
         ahead = ((columns.step_returns - mean) / std).to(costs.dtype).flatten()
@@ -295,10 +300,10 @@ def _blend(old: float | None, new: float, weight: float) -> float:
     return new if old is None else old + weight * (new - old)
 
 
-def _follow(scale: ReturnScale, head: nn.Module, targets: Tensor) -> tuple[float, float]:
+def _follow(scale: ReturnScale, head: nn.Module, targets: Tensor, peers: Peers) -> tuple[float, float]:
     """Take in the targets; the head's unit goes from the old scale to the new one, which is returned."""
     known, old = scale.rollouts > 0, (scale.mean, scale.std)
-    scale.update(targets)
+    scale.update(targets, peers)
     new = (scale.mean, scale.std)
     if known:
         rescale_heads([head], old, new)

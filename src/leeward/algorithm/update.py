@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leeward.algorithm import kl_control
 from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
+from leeward.algorithm.peers import ALONE, Peers
 from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.algorithm.state_adversary import Attack
 from leeward.config.learning import KLStop
@@ -41,6 +42,7 @@ class Lesson:
     risk: RiskTargets | None = None  # with a constraint
     risk_part: Tensor | None = None  # (T, B), what the constraints contribute to the advantages
     attack: Attack | None = None  # with an adversary, after its warm-up
+    peers: Peers = ALONE  # who else learns from a rollout of the same policy
 
 
 class Updater:
@@ -78,12 +80,11 @@ class Updater:
         for epoch in range(self.n_epochs):
             if epoch > 0 and self.refresh_memory and memory:
                 memory = self._refreshed(buffer, sequences, memory)
-            batches = minibatches(sequences, buffer.shape[1], self.batch_size, rng, device)
-            for number, batch in enumerate(batches):
+            for number, batch in enumerate(self._turns(lesson, sequences, rng)):
                 first = epoch == 0 and number == 0
-                if first and self.drops_out:
+                if first and batch is not None and self.drops_out:
                     self._check_ratio(lesson, batch, memory, tally)
-                if first and lesson.risk_part is not None:
+                if first and batch is not None and lesson.risk_part is not None:
                     self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
                 if not self._minibatch(lesson, batch, memory, tally, told, look=first and not self.drops_out):
                     stopped_in = epoch
@@ -91,23 +92,35 @@ class Updater:
             told.flush(tally)
             if stopped_in == epoch:
                 break
-        metrics = tally.read()
+        metrics = lesson.peers.combine(tally.read(), tally.kinds())
         metrics["train/kl_stop_epoch"] = float(stopped_in)
         if isinstance(self.policy.optimizer, UtilityOptimizer):
             metrics |= self.policy.optimizer.metrics()
         return metrics
 
+    def _turns(self, lesson: Lesson, sequences: Sequences, rng: np.random.Generator) -> Iterator[Batch | None]:
+        """The minibatches of an epoch, as many in every process; None where this one has no sequence left."""
+        T, B = lesson.buffer.shape
+        device, peers = self.policy.device, lesson.peers
+        if peers.size == 1 or self.batch_size is None:
+            yield from minibatches(sequences, B, self.batch_size, rng, device)
+            return
+        turns = max(1, round(T * peers.n_envs(B) / self.batch_size))
+        own = list(minibatches(sequences, B, T * B / turns, rng, device))
+        yield from own
+        yield from (None for _ in range(turns - len(own)))
+
     def _minibatch(
-        self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally, told: "_PolicyRows", *, look: bool
+        self, lesson: Lesson, batch: Batch | None, memory: Memory, tally: Tally, told: "_PolicyRows", *, look: bool
     ) -> bool:
         """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it.
 
-        `look`: nothing has been learned yet, so the ratios must be 1.
+        `look`: nothing has been learned yet, so the ratios must be 1. All that decides here is summed over processes.
         """
         optimizer = self.policy.optimizer
         optimizer.zero_grad(set_to_none=True)
-        used, kl_sum = 0, 0.0
-        for part in _micro_batches(batch, self.micro_batch_size):
+        own, used, kl_sum = 0 if batch is None else batch.n_real, 0.0, 0.0
+        for part in () if batch is None else _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
             evaluation = self._evaluate(rows, part, memory)
             if look:
@@ -123,22 +136,23 @@ class Updater:
                 tally.extreme("sum", "train/skipped_minibatches", 1.0)
                 continue
             _tally_losses(tally, rows, losses, lesson.weights)
-            (losses.total / batch.n_real).backward()
+            (losses.total / own).backward()
             used += rows.n_real
             if self.kl_stop.target is not None:
                 kl_sum += float(policy_loss.kl_k3(losses.log_ratio)[rows.mask].sum())
+        n_real, used, kl_sum = lesson.peers.join_gradients(self.pipeline.parameters, own, used, kl_sum)
         if used == 0:
             self.pipeline.guard.skipped(lesson.number)
             return True
         if kl_control.stops(kl_sum / used, self.kl_stop):
             return False
-        if used < batch.n_real:  # a micro-batch was skipped: the others make up the whole
+        if used < n_real:  # a micro-batch was skipped: the others make up the whole
             grads = [p.grad for p in self.pipeline.parameters if p.grad is not None]
-            torch._foreach_mul_(grads, batch.n_real / used)
+            torch._foreach_mul_(grads, n_real / used)
         report = self.pipeline.apply(lesson.number)
         if report.step:
             optimizer.step()
-        self._tally_gradients(tally, report, batch.n_real)
+        self._tally_gradients(tally, report, n_real, skips_count=lesson.peers.rank == 0)
         return True
 
     def _evaluate(self, rows: Rows, batch: Batch, memory: Memory) -> Evaluation:
@@ -187,8 +201,9 @@ class Updater:
         self.policy.set_training_mode(True)
         return fresh
 
-    def _tally_gradients(self, tally: Tally, report: GradientReport, n_real: int) -> None:
-        tally.extreme("sum", "train/skipped_minibatches", 0.0 if report.step else 1.0)
+    def _tally_gradients(self, tally: Tally, report: GradientReport, n_real: float, *, skips_count: bool) -> None:
+        # All processes skip together, and their sums are added up.
+        tally.extreme("sum", "train/skipped_minibatches", 0.0 if report.step or not skips_count else 1.0)
         if not report.step:
             return
         tally.mean_of("train/grad_norm_raw", report.raw, n_real)

@@ -55,18 +55,19 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Env steps (ppo.total_steps).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     data: Annotated[str | None, typer.Option(help="Bars: a file, a directory or sample:NAME (data.source).")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that share the envs (ppo.n_jobs).")] = None,
     settings: Settings = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run as if never stopped.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
 ) -> None:
     """Train an agent, choose its checkpoint on validation, backtest it there, and write the report."""
-    if resume is not None and (config or run_dir or settings or steps is not None or seed is not None or data):
+    given = {"ppo.total_steps": steps, "seed": seed, "data.source": data, "ppo.n_jobs": jobs}
+    shortcuts = {key: value for key, value in given.items() if value is not None}
+    if resume is not None and (config or run_dir or settings or shortcuts):
         raise typer.BadParameter("--resume continues a run with its own config; only --quiet and --json go with it")
     from leeward.cli.train import train_command
 
-    given = {"ppo.total_steps": steps, "seed": seed, "data.source": data}
-    shortcuts = {key: value for key, value in given.items() if value is not None}
     train_command(config, run_dir, settings or [], shortcuts, resume, quiet=quiet, json_lines=json_lines)
 
 

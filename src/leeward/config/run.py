@@ -32,6 +32,7 @@ class PPOConfig(Frozen):
     total_steps: PositiveInt = Field(500_000, description="env steps of the whole run")
     n_envs: PositiveInt = Field(64, description="envs stepped together")
     n_steps: PositiveInt = Field(128, description="steps of each env per rollout")
+    n_jobs: PositiveInt = Field(1, description="processes that share the envs; see docs/several-processes.md")
     batch_size: PositiveInt | None = Field(1024, description="real steps per minibatch; None: the whole rollout")
     n_epochs: PositiveInt = Field(4, description="passes over each rollout")
     learning_rate: PositiveFloat = Field(1e-3, description="of the first update")
@@ -65,6 +66,8 @@ class PPOConfig(Frozen):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "PPOConfig":
+        if self.n_jobs > self.n_envs:
+            raise ValueError(f"n_jobs {self.n_jobs} processes share n_envs {self.n_envs}; each needs at least one env")
         if self.critic == "quantile" and self.levels == "tail" and self.n_quantiles <= _N_TAIL:
             raise ValueError(
                 f"levels: tail puts {_N_TAIL} levels into the tail, so n_quantiles must be above {_N_TAIL}, "

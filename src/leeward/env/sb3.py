@@ -1,7 +1,8 @@
 """Stable-Baselines3 VecEnvs: the batched trading env, and the running return as a wrapper."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import gymnasium as gym
@@ -15,8 +16,9 @@ from leeward.env import kernel as k
 from leeward.env.actions import make_actions
 from leeward.env.infos import Infos
 from leeward.env.running_return import extended_space
-from leeward.env.simulation import Simulation, Step
+from leeward.env.simulation import Simulation, Step, cut_state, join_states
 from leeward.env.trading_env import Data, as_config, as_market, observation_space
+from leeward.market import Market
 
 __all__ = ["RunningReturnVecEnv", "TradingVecEnv"]
 
@@ -128,6 +130,24 @@ class TradingVecEnv(VecEnv):
         self.simulation.load_state_dict(state)
         self._next_seed = state["next_seed"]
 
+    def shard(self, first: int, count: int) -> Callable[[], VecEnv]:
+        """A function that makes `count` of the envs elsewhere, as they stand and with their own streams."""
+        simulation = self.simulation
+        return partial(
+            _remade,
+            cut_state(self.state_dict(), slice(first, first + count)),
+            simulation.market,
+            count,
+            split=simulation.split.name,
+            first_env=simulation.first_env + first,
+            stagger=simulation.stagger,
+            config=simulation.config,
+        )
+
+    def join(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the states of shards that together hold all envs, in their order."""
+        self.load_state_dict(join_states(states))
+
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Key the streams by `seed` at the next reset; env i draws from (seed, i)."""
         if seed is not None:
@@ -153,6 +173,12 @@ class TradingVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
         """True for Monitor, whose work is done here."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+
+def _remade(state: Mapping[str, Any], market: Market, n_envs: int, **settings: Any) -> TradingVecEnv:
+    env = TradingVecEnv(market, n_envs, **settings)
+    env.load_state_dict(state)
+    return env
 
 
 class RunningReturnVecEnv(VecEnvWrapper):
@@ -199,3 +225,19 @@ class RunningReturnVecEnv(VecEnvWrapper):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.venv.load_state_dict(state["venv"])  # type: ignore[attr-defined]
         self._totals[:] = state["totals"]
+
+    def shard(self, first: int, count: int) -> Callable[[], VecEnv]:
+        """A function that makes `count` of the envs elsewhere, if the wrapped env can."""
+        inner = self.venv.shard(first, count)  # type: ignore[attr-defined]
+        return partial(_wrapped_again, inner, self._totals[first : first + count].copy())
+
+    def join(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the states of shards that together hold all envs, in their order."""
+        self.venv.join([state["venv"] for state in states])  # type: ignore[attr-defined]
+        self._totals[:] = np.concatenate([state["totals"] for state in states])
+
+
+def _wrapped_again(inner: Callable[[], VecEnv], totals: NDArray[np.float64]) -> RunningReturnVecEnv:
+    env = RunningReturnVecEnv(inner())
+    env._totals[:] = totals
+    return env

@@ -4,7 +4,7 @@ It knows nothing of gymnasium or Stable-Baselines3; `TradingEnv`, `TradingVector
 are thin layers over it. Arrays it returns are new each step: they may be kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from leeward.errors import ArgumentError, CheckpointError, EnvironmentFault
 from leeward.market import Market
 from leeward.market.bars import FloatArray
 
-__all__ = ["Simulation", "Step"]
+__all__ = ["Simulation", "Step", "cut_state", "join_states"]
 
 INFO_INDEX = {name: i for i, name in enumerate(k.INFO_NAMES)}
 _STATE = ("book", "held", "clock", "ring")
@@ -70,7 +70,7 @@ class Simulation:
             raise ArgumentError(f"n_envs must be at least 1, got {n_envs}")
         self.market, self.config = market, config or EnvConfig()
         self.n_envs, self.n_assets, self.split = n_envs, len(market.bars.assets), market.split(split)
-        self._first_env, self._stagger = first_env, stagger
+        self.first_env, self.stagger = first_env, stagger
         self._panel, self._rates = price_panel(market.bars), rates(self.config)
         self._inputs = market.inputs.reshape(len(market.bars), -1)  # (n, A (F + 1)), a view
         self._years = market.bars.years_since_previous
@@ -89,7 +89,7 @@ class Simulation:
         steps = self.split.n_decisions
         if self.config.episode_bars is not None:
             steps = min(steps, self.config.episode_bars)
-        window = (self.split.start, self.split.n_bars, steps, self.seed & (2**63 - 1), self._first_env, self._stagger)
+        window = (self.split.start, self.split.n_bars, steps, self.seed & (2**63 - 1), self.first_env, self.stagger)
         self._window = np.array(window, dtype=np.int64)
         self.clock[:, k.EPISODE] = 0
 
@@ -215,3 +215,14 @@ class Simulation:
         for name in _STATE:
             getattr(self, name)[...] = state[name]
         self._auto, self._started = bool(state["auto"]), bool(state["started"])
+
+
+def cut_state(state: Mapping[str, Any], envs: slice) -> dict[str, Any]:
+    """Of a state that `state_dict` gave, the part of some envs."""
+    return {key: value[envs].copy() if key in _STATE else value for key, value in state.items()}
+
+
+def join_states(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of a simulation from those of its parts, in the order of their envs."""
+    whole = {key: np.concatenate([part[key] for part in parts]) for key in _STATE}
+    return dict(parts[0]) | whole

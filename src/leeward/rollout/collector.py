@@ -11,11 +11,11 @@ from torch import Tensor
 from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.standing import RawObservation, Standing
 from leeward.rollout.types import RolloutPolicy
 
 __all__ = ["Collector", "RawObservation", "as_tensors"]
 
-RawObservation = np.ndarray | dict[str, np.ndarray]
 OnStep = Callable[[dict[str, Any]], bool]
 
 
@@ -36,6 +36,14 @@ class Collector:
         self.starts = np.ones(env.num_envs, dtype=bool)
         self.memory: Memory = policy.initial_memory(env.num_envs)
         self.masked = policy.takes_action_masks and env.has_attr("action_masks")
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.observation, self.starts, self.memory)
+
+    def stand(self, standing: Standing) -> None:
+        """Go on from where envs stood."""
+        self.observation, self.starts, self.memory = standing
 
     def reset(self, observation: RawObservation) -> None:
         """Begin anew from a freshly reset env."""

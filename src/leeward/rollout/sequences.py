@@ -57,7 +57,7 @@ def cut(starts: np.ndarray, sequence_length: int, burn_in: int = 0) -> Sequences
 
 
 def minibatches(
-    sequences: Sequences, n_envs: int, batch_size: int | None, rng: np.random.Generator, device: torch.device
+    sequences: Sequences, n_envs: int, batch_size: float | None, rng: np.random.Generator, device: torch.device
 ) -> Iterator[Batch]:
     """Shuffled minibatches of whole sequences, each as near to `batch_size` real steps as they allow; None = all.
 

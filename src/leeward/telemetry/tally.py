@@ -34,6 +34,10 @@ class Tally:
         _, values = self._extremes.setdefault(name, (kind, []))
         values.append(value.detach() if isinstance(value, Tensor) else value)
 
+    def kinds(self) -> dict[str, str]:
+        """What is no mean: max, min or sum, by name."""
+        return {name: kind for name, (kind, _) in self._extremes.items()}
+
     def read(self) -> dict[str, float]:
         """Everything as floats: one stack, one transfer."""
         series = {name: values for name, (values, _) in self._means.items()}

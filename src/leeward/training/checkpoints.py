@@ -18,13 +18,13 @@ from leeward.env.sb3 import TradingVecEnv
 __all__ = ["load_model", "read_trainer_state", "restore_env", "write_checkpoint"]
 
 
-def write_checkpoint(place: Path, model: DistributionalPPO, env: TradingVecEnv, trainer: dict[str, Any]) -> None:
+def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, Any]) -> None:
     """`place`/model.zip, env.safetensors, state.json."""
     temporary = place.with_name(f".{place.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     model.save(temporary / "model.zip")
-    state = env.state_dict()
+    state = model.env_state()
     arrays = {key: np.ascontiguousarray(value) for key, value in state.items() if isinstance(value, np.ndarray)}
     save_file(arrays, temporary / "env.safetensors")
     plain = {key: value for key, value in state.items() if key not in arrays}

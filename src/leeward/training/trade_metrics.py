@@ -1,12 +1,12 @@
 """The trading metrics of a rollout, from the env's info arrays."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leeward.backtest import BacktestResult, statistics
-from leeward.env.sb3 import TradingVecEnv
 
 __all__ = ["Score", "TradeMetrics", "score_of"]
 
@@ -33,14 +33,14 @@ def score_of(result: BacktestResult, alpha: float) -> Score:
 
 
 class TradeMetrics:
-    """Gathers (T, B) arrays step by step and reduces them once per rollout."""
+    """Gathers (T, B) arrays step by step and reduces them once per rollout; with n_jobs, of the first process."""
 
-    def __init__(self, env: TradingVecEnv, bars_per_year: float, alpha: float) -> None:
-        self.env, self.bars_per_year, self.alpha = env, bars_per_year, alpha
+    def __init__(self, bars_per_year: float, alpha: float) -> None:
+        self.bars_per_year, self.alpha = bars_per_year, alpha
         self.steps: dict[str, list[NDArray[np.float64]]] = {key: [] for key in _KEYS}
 
-    def step(self) -> None:
-        arrays = self.env.info_arrays
+    def step(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+        """Take in the `info_arrays` of a TradingVecEnv."""
         for key in _KEYS:
             self.steps[key].append(arrays[key].copy())
 

@@ -103,7 +103,7 @@ def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resu
         state = read_trainer_state(place)
     else:
         model, state = make_model(config, env), {"best": None, "updates": 0}
-    session = _Session(run, config, market, env, state, show)
+    session = _Session(run, config, market, state, show)
     logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
     model.set_logger(logger)
     remaining = config.ppo.total_steps - model.num_timesteps
@@ -113,6 +113,7 @@ def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resu
                 model.learn(remaining, callback=session, reset_num_timesteps=not checkpoints, log_interval=1)
                 session.finish()
     finally:
+        model.dismiss()
         logger.close()
 
 
@@ -124,17 +125,16 @@ class _Session(BaseCallback):
         run: RunDir,
         config: RunConfig,
         market: Market,
-        env: TradingVecEnv,
         state: dict[str, Any],
         show: Callable[[Progress], None],
     ) -> None:
         super().__init__()
-        self.run, self.config, self.market, self.env, self.show = run, config, market, env, show
+        self.run, self.config, self.market, self.show = run, config, market, show
         self.best: dict[str, Any] | None = state["best"]
         self.updates: int = state["updates"]
         self.validation: Score | None = None
         self.exploring: Score | None = None
-        self.trades = TradeMetrics(env, market.bars_per_year, config.risk.alpha)
+        self.trades = TradeMetrics(market.bars_per_year, config.risk.alpha)
         self.interrupted = False
         self.began, self.began_at = time.monotonic(), 0
 
@@ -147,7 +147,7 @@ class _Session(BaseCallback):
             self._between_updates(last=False)
 
     def _on_step(self) -> bool:
-        self.trades.step()
+        self.trades.step(self.training_env.info_arrays)  # type: ignore[attr-defined]
         return True
 
     def _on_rollout_end(self) -> None:
@@ -181,7 +181,7 @@ class _Session(BaseCallback):
                 "steps": self.model.num_timesteps,
                 "update": self.updates,
             }
-            write_checkpoint(self.run.best, self._agent, self.env, self._state())
+            write_checkpoint(self.run.best, self._agent, self._state())
 
     def _rank(self, score: Score) -> tuple[bool, float]:
         """Those that meet the limit come first, by their score; without one that does, the mildest tail comes first."""
@@ -195,7 +195,7 @@ class _Session(BaseCallback):
         for output in self.logger.output_formats:
             if isinstance(output, TensorBoardFile):
                 output.flush()  # what a resumed run does not log again must be on disk
-        write_checkpoint(self.run.checkpoints / f"{self.updates:08d}", self._agent, self.env, self._state())
+        write_checkpoint(self.run.checkpoints / f"{self.updates:08d}", self._agent, self._state())
         self.run.prune(self.config.checkpoint.keep_last)
 
     def _state(self) -> dict[str, Any]:
