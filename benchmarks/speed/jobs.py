@@ -5,8 +5,9 @@
 The numbers of processes take turns; the figure is the median of the rounds, each of three rollouts and their updates,
 after one to warm up, in which the processes are started. The minibatch grows with the envs, so that every row has
 eight minibatches per epoch. Processes wait for each other, so other work on the machine slows several of them down more
-than one: `busy` is wall time over CPU time of the plain run, and wall times with more than 1.05 say little. The ratio
-by CPU time of the first process, all its threads, is then the better guess at what an idle machine gives.
+than one. The table says what the load was before: wall times of several processes mean something only when it was near
+0. `busy`, wall time over CPU time of the plain run, tells whether at least one core was free. On a busy machine the
+ratio by CPU time of the first process, all its threads, is the better guess at what an idle one gives.
 """
 
 import argparse
@@ -81,7 +82,8 @@ def main() -> None:
         "# Training speed by number of processes",
         "",
         f"`python benchmarks/speed/jobs.py --write`: env steps per second of wall time, one thread per process, on "
-        f"{os.cpu_count()} cores. `busy` above 1.05: the machine had other work, and only the ratio by CPU time tells.",
+        f"{os.cpu_count()} cores; load average before: {os.getloadavg()[0]:.1f}. Unless that is near 0, only the ratio "
+        "by CPU time of the first process tells.",
         "",
         f"| envs | LSTM | {' | '.join(head)} | ratio | ratio by CPU time | busy |",
         f"|---|---|{'---|' * (len(head) + 3)}",
