@@ -1,20 +1,23 @@
 """Training speed with memory: Leeward against sb3_contrib's RecurrentPPO, same network, same batched env.
 
-    python benchmarks/speed/recurrent.py [--rounds 5] [--write]
+    python benchmarks/speed/recurrent.py [--processes 5] [--rounds 3] [--write]
 
 The workload of a trading agent: 18 features per bar, Discrete(3), 512-bar episodes with random phase, 64 envs, 128
 steps per rollout, batch 1024, 4 epochs, LSTM 64 (separate for actor and critic), net [64, 64], float32. Wall time of an
 otherwise idle machine; the table says its load before. Leeward as it comes, with its second critic, and with one, which
 is RecurrentPPO's network but for the 32 quantiles at its end; also with a process per core, and RecurrentPPO with a
-thread per core. They take turns; the figure is the median of the rounds, each one rollout and its update, after one to
-warm up.
+thread per core. They take turns, each one rollout and its update, after one to warm up. Where memory happens to lie is
+worth 10 % either way to a process, so the figures are medians over several fresh ones of the median of their rounds.
 """
 
 import argparse
 import functools
+import json
 import os
 import pathlib
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -102,7 +105,8 @@ def make(algorithm: type[BaseAlgorithm], **more: Any) -> BaseAlgorithm:
     )  # type: ignore[call-arg]  # fmt: skip
 
 
-def measure(rounds: int) -> dict[str, System]:
+def measure(rounds: int) -> dict[str, float]:
+    """Steps per second of each system in this process."""
     several = make(DistributionalPPO, n_jobs=CORES)
     systems = {
         "RecurrentPPO": System(make(RecurrentPPO), 1),
@@ -120,27 +124,48 @@ def measure(rounds: int) -> dict[str, System]:
                 system.seconds.append(time.perf_counter() - begin)
     assert isinstance(several, DistributionalPPO)
     several.dismiss()
-    return systems
+    return {name: system.speed for name, system in systems.items()}
+
+
+def measure_apart(processes: int, rounds: int) -> list[dict[str, float]]:
+    command = [sys.executable, __file__, "--processes", "0", "--rounds", str(rounds)]
+    found = []
+    for _ in range(processes):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=5, help="0: measure in this one, and print JSON")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="store the table beside this script")
     arguments = parser.parse_args()
+    if arguments.processes == 0:
+        print(json.dumps(measure(arguments.rounds)))
+        return
     load = os.getloadavg()[0]
-    systems = measure(arguments.rounds)
-    best = max(system.speed for name, system in systems.items() if name.startswith("RecurrentPPO"))
+    runs = measure_apart(arguments.processes, arguments.rounds)
+    lines = []
+    for name in runs[0]:
+        speeds = [run[name] for run in runs]
+        # Against the peer of the same process, with as many threads as serve it best there.
+        ratios = [run[name] / max(v for key, v in run.items() if key.startswith("RecurrentPPO")) for run in runs]
+        lines.append(
+            f"| {name} | {statistics.median(speeds):,.0f} ({min(speeds):,.0f} … {max(speeds):,.0f}) "
+            f"| {statistics.median(ratios):.1f} ({min(ratios):.1f} … {max(ratios):.1f}) |"
+        )
     table = "\n".join(
         [
             "# Training speed with memory",
             "",
-            f"`python benchmarks/speed/recurrent.py --write`: env steps per second of wall time on {CORES} cores; load "
-            f"average before: {load:.1f}.",
+            f"`python benchmarks/speed/recurrent.py --write`: env steps per second of wall time, {CORES} cores, median "
+            f"(smallest … largest) of {arguments.processes} processes; load average before: {load:.1f}.",
             "",
-            "| system | steps/s | × the faster RecurrentPPO |",
+            "| system | steps/s | × RecurrentPPO of the same process |",
             "|---|---|---|",
-            *(f"| {name} | {system.speed:,.0f} | {system.speed / best:.1f} |" for name, system in systems.items()),
+            *lines,
             "",
         ]
     )
