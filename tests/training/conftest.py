@@ -38,6 +38,8 @@ def leeward(*arguments, **options):
             "-W",
             "error::UserWarning:leeward",
             "-c",
+            # As in a terminal: tests that run in the background of a shell inherit that Ctrl-C is ignored.
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "import leeward.cli; leeward.cli.main()",
             *arguments,
         ],
