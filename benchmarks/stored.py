@@ -1,5 +1,6 @@
 """Runs that are kept as lines of JSON: each is found by its key, and made when it is missing."""
 
+import argparse
 import json
 import statistics
 import time
@@ -7,7 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Stored", "median_and_range"]
+import torch
+
+__all__ = ["Stored", "command_line", "median_and_range"]
 
 Row = dict[str, Any]
 
@@ -44,3 +47,21 @@ class Stored:
 def median_and_range(values: Iterable[float], form: str = ".0%") -> str:
     values = list(values)
     return f"{statistics.median(values):{form}} ({min(values):{form}} … {max(values):{form}})"
+
+
+def command_line(
+    description: str | None, table: Callable[[], str], path: Path, actions: dict[str, Callable[[], None]]
+) -> None:
+    """Do the actions whose names are given (`--all` ...); `--table` prints the table, `--write` also stores it."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in (*actions, "table", "write"):
+        parser.add_argument(f"--{name}", action="store_true", dest=name)
+    options = vars(parser.parse_args())
+    torch.set_num_threads(1)
+    for name, action in actions.items():
+        if options[name]:
+            action()
+    if options["table"]:
+        print(table())
+        if options["write"]:
+            path.write_text(table(), encoding="utf-8")

@@ -12,7 +12,6 @@ Settings are chosen by a sweep on seeds 100 and 101, on four phases, by the mean
 and optimiser alone: three rates, then three variants at the best of them. What was chosen is run on seeds 0 to 4.
 """
 
-import argparse
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 from benchmarks.plasticity.tasks import TASKS, Actions
-from benchmarks.stored import Stored, median_and_range
+from benchmarks.stored import Stored, command_line, median_and_range
 
 from leeward import DistributionalPPO
 from leeward.optim.build import OPTIMIZERS
@@ -275,20 +274,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.all:
-        run_all()
-    if options.table:
-        print(table())
-        if options.write:
-            (HERE / "RESULTS.md").write_text(table(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, table, HERE / "RESULTS.md", {"all": run_all})

@@ -14,7 +14,6 @@ a quarter of what the plain agent earns, the weight of the KL the one that earns
 to 4 are run on the test bars.
 """
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -25,12 +24,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.stored import Stored, median_and_range
+from benchmarks.stored import Stored, command_line, median_and_range
 
 from leeward import DistributionalPPO
 from leeward.backtest.robustness import ATTACKS, AttackedPolicy
@@ -252,23 +250,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--long-attack", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.all:
-        run_all()
-    if options.long_attack:
-        long_attack()
-    if options.table:
-        print(table())
-        if options.write:
-            (HERE / "RESULTS.md").write_text(table(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, table, HERE / "RESULTS.md", {"all": run_all, "long-attack": long_attack})
