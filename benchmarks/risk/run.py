@@ -288,7 +288,13 @@ def plot(names: tuple[str, ...]) -> str:
 
 
 def write() -> None:
-    text = ["# The constraint against closed forms", "", "`python benchmarks/risk/run.py --table --write`.", NOTES, ""]
+    text = [
+        "# The constraint against closed forms",
+        "",
+        "`python benchmarks/risk/run.py --table --write`. Rows and seeds that are missing have not been run yet.",
+        NOTES,
+        "",
+    ]
     (HERE / "RESULTS.md").write_text("\n".join([*text, table(), "", "![](multipliers.svg)", ""]), encoding="utf-8")
     rows = ("gaussian_30", "gaussian_50", "gaussian_80", "gaussian_150", "crash_50")
     (HERE / "multipliers.svg").write_text(plot(rows), encoding="utf-8")
