@@ -5,7 +5,7 @@ One table per package; a new row is one line in its file, a new package one file
 
 from dataclasses import dataclass
 
-__all__ = ["Mutant", "TABLES", "table"]
+__all__ = ["TABLES", "Mutant", "row", "table"]
 
 TABLES = ("maths", "engine", "optim", "risk", "adversary", "parallel")
 
@@ -19,6 +19,11 @@ class Mutant:
     was: str
     fault: str
     tests: tuple[str, ...]  # pytest arguments; keep them few, since each row pays for them
+
+
+def row(name: str, file: str, was: str, fault: str, *tests: str) -> Mutant:
+    """A fault in `file` of the package, without its ending; tests are named from `tests/` on."""
+    return Mutant(name, f"src/leeward/{file}.py", was, fault, tuple(f"tests/{test}" for test in tests))
 
 
 def table() -> list[Mutant]:

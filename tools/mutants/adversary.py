@@ -1,6 +1,6 @@
 """Faults of the state adversary, of attacks on trained models, and of the warm start."""
 
-from tools.mutants import Mutant
+from tools.mutants import row
 
 __all__ = ["MUTANTS"]
 
@@ -13,10 +13,6 @@ OWN, CLONED, ATTACKS = (
 )
 BALL = f"{OWN}::test_delta_stays_in_its_ball_spares_masked_features_and_raises_the_divergence"
 GRADIENT = f"{OWN}::test_the_gradient_is_that_of_the_perturbed_side_on_the_same_rows"
-
-
-def row(name: str, file: str, was: str, fault: str, test: str) -> Mutant:
-    return Mutant(name, f"src/leeward/{file}.py", was, fault, (f"tests/{test}",))
 
 
 MUTANTS = [

@@ -1,16 +1,12 @@
 """Faults of several processes that train together."""
 
-from tools.mutants import Mutant
+from tools.mutants import row
 
 __all__ = ["MUTANTS"]
 
 PEERS, UPDATE, PPO = "algorithm/peers", "algorithm/update", "algorithm/ppo"
 ONE = "parallel/test_engine.py::test_several_processes_learn_what_one_learns"
 TOLD = "parallel/test_peers.py"
-
-
-def row(name: str, file: str, was: str, fault: str, test: str) -> Mutant:
-    return Mutant(name, f"src/leeward/{file}.py", was, fault, (f"tests/{test}",))
 
 
 MUTANTS = [

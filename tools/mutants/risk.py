@@ -1,6 +1,6 @@
 """Faults of the CVaR constraint: what is measured, what is priced, who learns from it."""
 
-from tools.mutants import Mutant
+from tools.mutants import row
 
 __all__ = ["MUTANTS"]
 
@@ -21,10 +21,6 @@ EPISODES = (
     "risk/test_constraint.py::test_an_episode_is_the_sum_of_its_steps_over_rollouts_and_costs_on_its_last_step_alone"
 )
 MEASURED_ONLY = "risk/test_constraint.py::test_a_constraint_that_only_measures_changes_no_bit_of_what_is_learned"
-
-
-def row(name: str, file: str, was: str, fault: str, *tests: str) -> Mutant:
-    return Mutant(name, f"src/leeward/{file}.py", was, fault, tuple(f"tests/{test}" for test in tests))
 
 
 MUTANTS = [

@@ -8,7 +8,7 @@ Every method of a `Group` but `own` and `n_envs` is a collective: all processes 
 """
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from torch.distributed import ReduceOp
 
 from leeward.errors import TrainingDiverged, WorkerFault
+from leeward.telemetry.tally import REDUCTIONS
 
 __all__ = ["ALONE", "Alone", "Group", "Peers", "share"]
 
 Anything = TypeVar("Anything")
-# NumPy's, since they let NaN through.
-_REDUCTIONS: dict[str, Callable[[list[float]], np.floating]] = {"max": np.max, "min": np.min, "sum": np.sum}
 
 
 def share(n_envs: int, size: int, rank: int) -> slice:
@@ -177,7 +176,7 @@ class Group:
             weights, values = zip(*((weight, each[name]) for weight, each in everybody if name in each), strict=True)
             kind = kinds.get(name, "mean")
             mean = kind == "mean"
-            found[name] = float(np.average(values, weights=weights) if mean else _REDUCTIONS[kind](list(values)))
+            found[name] = float(np.average(values, weights=weights) if mean else REDUCTIONS[kind](list(values)))
         return found
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Tally"]
+__all__ = ["REDUCTIONS", "Tally"]
 
 # NumPy's, since they let NaN through.
-_REDUCTIONS: dict[str, Callable[[list[float]], np.floating]] = {"max": np.max, "min": np.min, "sum": np.sum}
+REDUCTIONS: dict[str, Callable[[list[float]], np.floating]] = {"max": np.max, "min": np.min, "sum": np.sum}
 
 
 class Tally:
@@ -51,4 +51,4 @@ class Tally:
             for name, values in series.items()
         }
         found = {name: float(np.average(numbers[name], weights=w)) for name, (_, w) in self._means.items()}
-        return found | {name: float(_REDUCTIONS[kind](numbers[name])) for name, (kind, _) in self._extremes.items()}
+        return found | {name: float(REDUCTIONS[kind](numbers[name])) for name, (kind, _) in self._extremes.items()}
