@@ -10,7 +10,15 @@ from torch.testing import assert_close
 
 from leeward import DistributionalPPO
 from leeward.algorithm import support as supports
-from leeward.algorithm.losses import Coefficients, Rows, ValueTargets, gather, minibatch_losses, prepare_value_targets
+from leeward.algorithm.losses import (
+    Coefficients,
+    Rows,
+    ValueTargets,
+    gather,
+    policy_losses,
+    prepare_value_targets,
+    value_losses,
+)
 from leeward.algorithm.return_scale import ReturnScale
 from leeward.algorithm.targets import make_targets
 from leeward.config.learning import ValueClip
@@ -63,20 +71,24 @@ def test_each_quantile_critic_is_clipped_against_its_own_past(mode: Any) -> None
     model = apart(build(learning_rate=3e-3))
     learn(model, 2)
     rows, evaluation, targets, weights = prepared(model, ValueClip(mode=mode, radius=0.05))
-    found = minibatch_losses(model.policy, rows, evaluation, targets, weights)
+    found = value_losses(model.policy, rows, evaluation.critic, targets, weights)
     assert targets.old is not None and targets.sorted is not None
     levels, grid = model.policy.critic.levels, model.policy.critic.weights
     assert levels is not None
     index = rows.index.reshape(rows.mask.shape)[rows.mask]  # (n,) real rows
     for c in (0, 1):
-        new, old, wanted = evaluation.values[rows.mask][:, c], targets.old[index, c], targets.sorted.values[index]
+        new, old, wanted = (
+            evaluation.critic.values[rows.mask][:, c],
+            targets.old[index, c],
+            targets.sorted.values[index],
+        )
         held = value_clipping.clip_quantiles(new, old, radius=0.05, mode=mode, weights=grid)
         loss = quantile.huber_loss(new, wanted, levels, kappa=0.0)
         clipped = quantile.huber_loss(held, wanted, levels, kappa=0.0)
         assert_close(found.per_critic[c], torch.maximum(loss, clipped).sum(), rtol=1e-5, atol=1e-5)
         assert not torch.equal(loss, clipped)
     swapped = ValueTargets(targets.sorted, old=targets.old.flip(1))
-    other = minibatch_losses(model.policy, rows, evaluation, swapped, weights)
+    other = value_losses(model.policy, rows, evaluation.critic, swapped, weights)
     assert float((other.per_critic - found.per_critic).detach().abs().min()) > 1e-2
 
 
@@ -87,13 +99,13 @@ def test_each_categorical_critic_is_clipped_against_its_own_past() -> None:
     learn(model, 2)
     clip = ValueClip(mode="mean_only", radius=0.02)
     rows, evaluation, targets, weights = prepared(model, clip)
-    found = minibatch_losses(model.policy, rows, evaluation, targets, weights)
+    found = value_losses(model.policy, rows, evaluation.critic, targets, weights)
     critic = model.policy.critic
     assert isinstance(critic, CategoricalCritic) and targets.old is not None and targets.probs is not None
     index = rows.index.reshape(rows.mask.shape)[rows.mask]
     radius = 0.02 * float(model.policy.return_std)
     for c in (0, 1):
-        logits, wanted = evaluation.values[rows.mask][:, c], targets.probs[index]
+        logits, wanted = evaluation.critic.values[rows.mask][:, c], targets.probs[index]
         held = value_clipping.clip_categorical(
             logits.softmax(-1), targets.old[index, c], critic.support, radius=radius, mode="mean_only"
         )
@@ -101,7 +113,7 @@ def test_each_categorical_critic_is_clipped_against_its_own_past() -> None:
         clipped = categorical.cross_entropy(held.clamp(min=1e-8).log(), wanted)
         assert_close(found.per_critic[c], torch.maximum(loss, clipped).sum(), rtol=1e-5, atol=1e-5)
     swapped = ValueTargets(probs=targets.probs, old=targets.old.flip(1))
-    other = minibatch_losses(model.policy, rows, evaluation, swapped, weights)
+    other = value_losses(model.policy, rows, evaluation.critic, swapped, weights)
     assert float((other.per_critic - found.per_critic).detach().abs().min()) > 1e-3
 
 
@@ -109,16 +121,17 @@ def test_each_categorical_critic_is_clipped_against_its_own_past() -> None:
 def test_what_padding_holds_cannot_matter(critic: str) -> None:
     model = learn(build(critic=critic), 2)
     rows, evaluation, targets, weights = prepared(model, ValueClip(mode="mean_only", radius=0.05))
-    found = minibatch_losses(model.policy, rows, evaluation, targets, weights)
     padded = ~rows.mask
-    spoilt = evaluation._replace(
-        log_prob=evaluation.log_prob.masked_fill(padded, torch.nan),
-        entropy=evaluation.entropy.masked_fill(padded, torch.inf),
-        values=evaluation.values.masked_fill(padded[..., None, None], 1e9),
+    actor, critic = evaluation
+    spoilt_actor = actor._replace(
+        log_prob=actor.log_prob.masked_fill(padded, torch.nan), entropy=actor.entropy.masked_fill(padded, torch.inf)
     )
-    other = minibatch_losses(model.policy, rows, spoilt, targets, weights)
-    assert torch.equal(found.total, other.total)
-    assert torch.equal(found.per_critic, other.per_critic)
+    found, other = (policy_losses(model.policy, rows, each, weights) for each in (actor, spoilt_actor))
+    assert torch.equal(found.loss, other.loss)
+    spoilt_critic = critic._replace(values=critic.values.masked_fill(padded[..., None, None], 1e9))
+    values = [value_losses(model.policy, rows, each, targets, weights) for each in (critic, spoilt_critic)]
+    assert torch.equal(values[0].loss, values[1].loss)
+    assert torch.equal(values[0].per_critic, values[1].per_critic)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +219,12 @@ def test_advantages_are_normalised_once() -> None:
     assert torch.equal(targets.advantages, advantage.normalise(buffer.advantages, mode="global"))
     assert abs(float(buffer.advantages.std(correction=0)) - 1.0) > 1e-2  # raw ones are not of unit spread by themselves
     assert float(targets.advantages.std(correction=0)) == pytest.approx(1.0, abs=1e-5)
-    rows, evaluation, value_targets, weights = prepared(model, ValueClip(mode="disable"))
+    rows, evaluation, _, weights = prepared(model, ValueClip(mode="disable"))
     index = rows.index.reshape(rows.mask.shape)[rows.mask]
     own = targets.advantages.flatten()[index]
     assert torch.equal(rows.advantages[rows.mask], own)
     assert abs(float(own.mean())) > 0.02  # a minibatch has a mean of its own, which a second pass would remove
-    found = minibatch_losses(model.policy, rows, evaluation, value_targets, weights)
+    found = policy_losses(model.policy, rows, evaluation.actor, weights)
     assert_close(found.surrogate, -own.sum(), atol=1e-3, rtol=0)  # every ratio is still 1
 
 

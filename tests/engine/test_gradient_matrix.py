@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from leeward import DistributionalPPO
-from leeward.algorithm.losses import Coefficients, Losses, gather, minibatch_losses, prepare_value_targets
+from leeward.algorithm.losses import (
+    Coefficients,
+    Losses,
+    gather,
+    policy_losses,
+    prepare_value_targets,
+    value_losses,
+)
 from leeward.algorithm.state_adversary import StateAdversary
 from leeward.config.learning import AWR, Adversary, ValueClip
 from leeward.rollout.sequences import cut, minibatches
@@ -79,12 +86,13 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     risk = model.risk_control.encode(buffer, model._targets.risk.costs)
 
     def losses(weights: Coefficients, silence: str = "") -> Losses:
-        evaluation = policy.evaluate(rows.observations, rows.actions, memory, rows.action_masks)
-        assert evaluation.risk is not None
+        actor, critic = policy.evaluate(rows.observations, rows.actions, memory, rows.action_masks)
+        assert critic.risk is not None
         if silence:  # of the two losses of the risk heads, the other one alone
-            still = {silence: getattr(evaluation.risk, silence).detach()}
-            evaluation = evaluation._replace(risk=evaluation.risk._replace(**still))
-        return minibatch_losses(policy, rows, evaluation, targets, weights, risk)
+            still = {silence: getattr(critic.risk, silence).detach()}
+            critic = critic._replace(risk=critic.risk._replace(**still))
+        value = value_losses(policy, rows, critic, targets, weights, risk)
+        return Losses(policy_losses(policy, rows, actor, weights), value)
 
     # A radius at which the perturbed rows differ from the clean ones by more than rounding.
     adversary = StateAdversary(policy, Adversary(epsilon=0.1, value_weight=1.0))
@@ -93,14 +101,14 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     found = losses(weights)
     plain = losses(Coefficients(**{**vars(weights), "awr": None, "kl_penalty": 1.0}))
     return {
-        "surrogate": found.surrogate,
-        "entropy": found.entropy,
-        "value 1": found.per_critic[0],
-        "value 2": found.per_critic[1],
-        "awr": found.awr,
-        "kl penalty": plain.policy - plain.surrogate,
-        "cost value": losses(weights, "step").risk,
-        "step": losses(weights, "costs").risk,
+        "surrogate": found.policy.surrogate,
+        "entropy": found.policy.entropy,
+        "value 1": found.value.per_critic[0],
+        "value 2": found.value.per_critic[1],
+        "awr": found.policy.awr,
+        "kl penalty": plain.policy.policy - plain.policy.surrogate,
+        "cost value": losses(weights, "step").value.risk,
+        "step": losses(weights, "costs").value.risk,
         "robust kl": attack.robust_kl(rows, memory)[0],
         "value shift": attack.value_shift(rows, memory),
     }

@@ -151,7 +151,7 @@ def evaluate_rollout(model: DistributionalPPO) -> dict[str, Tensor]:
             )
             index = batch.rows[batch.mask]
             assert torch.isnan(log_prob[index]).all()  # no row comes twice
-            log_prob[index], values[index] = found.log_prob[batch.mask], found.values[batch.mask]
+            log_prob[index], values[index] = found.actor.log_prob[batch.mask], found.critic.values[batch.mask]
     assert torch.isfinite(log_prob).all()  # and none is left out
     return {"log_prob": log_prob.reshape(buffer.shape), "values": values.reshape(buffer.raw_values.shape)}
 

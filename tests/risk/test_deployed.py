@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leeward import DistributionalPPO
-from leeward.algorithm.losses import Coefficients, gather, minibatch_losses, prepare_value_targets
+from leeward.algorithm.losses import Coefficients, gather, policy_losses
 from leeward.config.learning import AWR, ValueClip
 from leeward.maths import cvar
 from leeward.rollout.sequences import cut, minibatches
@@ -64,15 +64,6 @@ def test_deployed_envs_contribute_nothing_to_the_policys_gradient(head: str) -> 
     assert buffer is not None and model._targets is not None
     clip = ValueClip(mode="disable")
     weights = Coefficients(0.2, 0.5, 0.5, 0.01, 0.0, clip, kl_penalty=0.7, awr=AWR())
-    targets = prepare_value_targets(
-        policy,
-        model._targets.samples,
-        buffer.raw_values,
-        scale=model.critic_scale.rollout_scale,
-        support=None,
-        clip=clip,
-        kappa=0.0,
-    )
     sequences = cut(buffer.starts.numpy(), model.updater.sequence_length)
     batch = next(minibatches(sequences, ENVS, None, np.random.default_rng(0), torch.device("cpu")))
     times, envs = (torch.as_tensor(x)[batch.sequences] for x in (sequences.times, sequences.envs))
@@ -82,8 +73,7 @@ def test_deployed_envs_contribute_nothing_to_the_policys_gradient(head: str) -> 
     def gradient(advantages: torch.Tensor) -> list[torch.Tensor]:
         rows = gather(buffer, advantages, batch)
         evaluation = policy.evaluate(rows.observations, rows.actions, memory, rows.action_masks)
-        losses = minibatch_losses(policy, rows, evaluation, targets, weights)
-        return list(torch.autograd.grad(losses.policy - 0.01 * losses.entropy, actor))
+        return list(torch.autograd.grad(policy_losses(policy, rows, evaluation.actor, weights).loss, actor))
 
     advantages = model._targets.advantages.clone()
     assert (advantages[:, QUIET] == 0.0).all() and advantages[:, :3].std(correction=0) == pytest.approx(1.0)

@@ -336,8 +336,8 @@ MUTANTS = [
     row(
         "deployed envs are in the policy's loss",
         LOSSES,
-        "return total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0))",
-        "return total(values)",
+        "return _total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0), rows)",
+        "return _total(values, rows)",
         QUIET,
     ),
     row(

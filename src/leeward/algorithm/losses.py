@@ -9,12 +9,23 @@ from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.config.learning import AWR, ValueClip
 from leeward.maths import categorical, policy_loss, quantile, value_clipping
 from leeward.maths.nested import Observation, map_observation
-from leeward.networks.policy import DistributionalPolicy, Evaluation
+from leeward.networks.policy import ActorEvaluation, CriticEvaluation, DistributionalPolicy
 from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.sequences import Batch
 
-__all__ = ["Coefficients", "Losses", "Rows", "ValueTargets", "gather", "minibatch_losses", "prepare_value_targets"]
+__all__ = [
+    "Coefficients",
+    "Losses",
+    "PolicyLosses",
+    "Rows",
+    "ValueLosses",
+    "ValueTargets",
+    "gather",
+    "policy_losses",
+    "prepare_value_targets",
+    "value_losses",
+]
 
 
 @dataclass(frozen=True)
@@ -58,22 +69,39 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Losses:
-    """Sums over real steps; `per_critic` (C,) keeps the critics apart."""
+class PolicyLosses:
+    """The actor's terms, sums over real steps."""
 
-    total: Tensor
-    policy: Tensor
+    loss: Tensor  # what is minimised
+    policy: Tensor  # the same without the entropy bonus
     surrogate: Tensor
     awr: Tensor
-    per_critic: Tensor
-    per_critic_unclipped: Tensor
-    per_critic_clipped: Tensor | None
-    risk: Tensor  # of the risk heads
-    value_clipped: Tensor | None  # number of real steps whose prediction was clipped, mean over critics
     entropy: Tensor
     log_ratio: Tensor  # (L, S), detached
     kl_exact: Tensor  # (L, S), detached
+
+
+@dataclass(frozen=True)
+class ValueLosses:
+    """The critics' terms, sums over real steps; `per_critic` (C,) keeps the critics apart."""
+
+    loss: Tensor  # what is minimised
+    per_critic: Tensor
+    per_critic_unclipped: Tensor
+    per_critic_clipped: Tensor | None
+    clipped: Tensor | None  # number of real steps whose prediction was clipped, mean over critics
+    risk: Tensor  # of the risk heads
+
+
+@dataclass(frozen=True)
+class Losses:
+    policy: PolicyLosses
+    value: ValueLosses
     robust: dict[str, Tensor] = field(default_factory=dict)  # by metric, detached: what the adversary measured
+
+    @property
+    def total(self) -> Tensor:
+        return self.policy.loss + self.value.loss
 
 
 def _rows(table: Tensor, index: Tensor, shape: torch.Size) -> Tensor:  # (T·B, ...) -> (L, S, ...)
@@ -133,64 +161,73 @@ def prepare_value_targets(
     return ValueTargets(scalars=encoded.mean(-1), old=old)
 
 
-def minibatch_losses(
-    policy: DistributionalPolicy,
-    rows: Rows,
-    evaluation: Evaluation,
-    targets: ValueTargets,
-    weights: Coefficients,
-    risk: RiskTargets | None = None,
-) -> Losses:
-    """Clipped surrogate, distributional value loss of each critic, entropy, and what is switched on beside them."""
+def policy_losses(
+    policy: DistributionalPolicy, rows: Rows, evaluation: ActorEvaluation, weights: Coefficients
+) -> PolicyLosses:
+    """Clipped surrogate, entropy, and what is switched on beside them."""
 
-    def total(values: Tensor) -> Tensor:  # (L, S, ...) -> (...), real steps only
-        mask = rows.mask.reshape(rows.mask.shape + (1,) * (values.ndim - 2))
-        return values.masked_fill(~mask, 0.0).sum((0, 1))
-
-    def of_policy(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored
-        return total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0))
+    def total(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored
+        return _total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0), rows)
 
     log_ratio = evaluation.log_prob - rows.log_probs
-    surrogate = of_policy(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
+    surrogate = total(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
     kl = policy.action_head.kl(rows.action_parameters, evaluation.action_parameters)  # (L, S)
     awr = torch.zeros_like(surrogate)
     if weights.awr is not None:
         sample_weights = policy_loss.awr_weights(
             rows.advantages, beta=weights.awr.beta, max_weight=weights.awr.max_weight
         )
-        awr = -weights.awr.coef * of_policy(sample_weights * evaluation.log_prob)
+        awr = -weights.awr.coef * total(sample_weights * evaluation.log_prob)
     policy_term = surrogate + awr
     if weights.kl_penalty > 0.0:
-        policy_term = policy_term + weights.kl_penalty * of_policy(kl)
+        policy_term = policy_term + weights.kl_penalty * total(kl)
+    entropy = total(evaluation.entropy)
+    return PolicyLosses(
+        loss=policy_term - weights.ent_coef * entropy,
+        policy=policy_term,
+        surrogate=surrogate,
+        awr=awr,
+        entropy=entropy,
+        log_ratio=log_ratio.detach(),
+        kl_exact=kl.detach(),
+    )
 
+
+def value_losses(
+    policy: DistributionalPolicy,
+    rows: Rows,
+    evaluation: CriticEvaluation,
+    targets: ValueTargets,
+    weights: Coefficients,
+    risk: RiskTargets | None = None,
+) -> ValueLosses:
+    """The distributional loss of each critic, and the losses of the risk heads."""
     unclipped = _value_loss(policy, evaluation.values, rows, targets, weights)  # (L, S, C)
     chosen, clipped, active = unclipped, None, None
     if targets.old is not None:
         held, moved = _clip(policy, evaluation.values, rows, targets.old, weights.value_clip)
         clipped = _value_loss(policy, held, rows, targets, weights, probabilities=True)
         chosen = torch.maximum(unclipped, clipped)
-        active = total(moved).mean()
-    per_critic = total(chosen)  # (C,)
-    entropy = of_policy(evaluation.entropy)
-    loss = policy_term + weights.value_weight * per_critic.mean() - weights.ent_coef * entropy
-    heads = torch.zeros_like(surrogate)
+        active = _total(moved, rows).mean()
+    per_critic = _total(chosen, rows)  # (C,)
+    loss = weights.value_weight * per_critic.mean()
+    heads = torch.zeros_like(loss)
     if risk is not None:
-        heads = total(_risk_loss(policy, evaluation, rows, risk))
+        heads = _total(_risk_loss(policy, evaluation, rows, risk), rows)
         loss = loss + weights.risk_weight * heads
-    return Losses(
-        total=loss,
-        policy=policy_term,
-        surrogate=surrogate,
-        awr=awr,
+    return ValueLosses(
+        loss=loss,
         per_critic=per_critic,
-        per_critic_unclipped=total(unclipped),
-        per_critic_clipped=None if clipped is None else total(clipped),
+        per_critic_unclipped=per_critic if clipped is None else _total(unclipped, rows),
+        per_critic_clipped=None if clipped is None else _total(clipped, rows),
+        clipped=active,
         risk=heads,
-        value_clipped=active,
-        entropy=entropy,
-        log_ratio=log_ratio.detach(),
-        kl_exact=kl.detach(),
     )
+
+
+def _total(values: Tensor, rows: Rows) -> Tensor:  # (L, S, ...) -> (...), real steps only
+    mask = rows.mask.reshape(rows.mask.shape + (1,) * (values.ndim - 2))
+    return values.masked_fill(~mask, 0.0).sum((0, 1))
 
 
 def _value_loss(
@@ -223,7 +260,7 @@ def _value_loss(
 
 
 def _risk_loss(
-    policy: DistributionalPolicy, evaluation: Evaluation, rows: Rows, targets: RiskTargets
+    policy: DistributionalPolicy, evaluation: CriticEvaluation, rows: Rows, targets: RiskTargets
 ) -> Tensor:  # (L, S): squared error of the cost critics, pinball loss one step ahead; both act on the risk heads alone
     assert evaluation.risk is not None and policy.risk_heads is not None
     shape, critic = rows.mask.shape, policy.risk_heads.step_critic

@@ -228,14 +228,15 @@ class Attack:
         with _steady(self.policy):
             robust, measured = self.robust_kl(rows, memory)
             term = self.config.kl_weight * robust
-            policy, total = losses.policy + term, losses.total + term
+            policy = replace(losses.policy, loss=losses.policy.loss + term, policy=losses.policy.policy + term)
+            value = losses.value
             if self.config.value_weight is not None:
                 shift = self.value_shift(rows, memory)
                 # In the unit in which vf_coef weighs a squared error.
                 unit = weights.value_weight / self.policy.critic.squared_error_units
-                total = total + self.config.value_weight * unit * shift
+                value = replace(value, loss=value.loss + self.config.value_weight * unit * shift)
                 measured["adversary/value_shift"] = shift.detach()
-        return replace(losses, policy=policy, total=total, robust=measured)
+        return Losses(policy, value, measured)
 
     def robust_kl(self, rows: Rows, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
         """Σ KL(π(.|s) ‖ π(.|s + δ)): the clean side is a constant, the perturbed one learns."""

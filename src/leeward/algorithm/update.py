@@ -9,7 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from leeward.algorithm import kl_control
-from leeward.algorithm.losses import Coefficients, Losses, Rows, ValueTargets, gather, minibatch_losses
+from leeward.algorithm.lanes import Lanes, lanes
+from leeward.algorithm.losses import (
+    Coefficients,
+    Losses,
+    PolicyLosses,
+    Rows,
+    ValueLosses,
+    ValueTargets,
+    gather,
+    policy_losses,
+    value_losses,
+)
 from leeward.algorithm.peers import ALONE, Peers
 from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.algorithm.state_adversary import Attack
@@ -17,7 +28,7 @@ from leeward.config.learning import KLStop
 from leeward.maths import policy_loss
 from leeward.maths.nested import Memory, forget, map_observation
 from leeward.networks.lstm import Recurrence
-from leeward.networks.policy import DistributionalPolicy, Evaluation
+from leeward.networks.policy import ActorEvaluation, DistributionalPolicy
 from leeward.optim.pipeline import GradientPipeline, GradientReport
 from leeward.optim.upgd import UtilityOptimizer
 from leeward.rollout.buffer import RolloutBuffer
@@ -26,7 +37,7 @@ from leeward.telemetry.tally import Tally
 
 __all__ = ["Lesson", "Updater", "metric_groups"]
 
-_MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+_MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm, nn.RReLU)
 _YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
 
 
@@ -68,6 +79,12 @@ class Updater:
         self.drops_out = any(
             getattr(module, "dropout", 0.0) or isinstance(module, _MOODY) for module in policy.modules()
         )
+        # Actor and critics at the same time. Not if they draw random numbers, which come from torch's one generator;
+        # not without memory, where operations are so short that the interpreter is what they would wait for.
+        self.apart = policy.halves_are_apart
+        self.side_by_side = (
+            self.apart and policy.cell is not None and policy.device.type == "cpu" and not self.drops_out
+        )
 
     def run(self, lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
         """Train on one rollout; the metrics are means over its real steps unless their name says otherwise."""
@@ -77,21 +94,23 @@ class Updater:
         memory = buffer.memory_before(times, envs)
         tally, stopped_in = Tally(), self.n_epochs
         told = _PolicyRows(lesson.weights.clip_range)
-        for epoch in range(self.n_epochs):
-            if epoch > 0 and self.refresh_memory and memory:
-                memory = self._refreshed(buffer, sequences, memory)
-            for number, batch in enumerate(self._turns(lesson, sequences, rng)):
-                first = epoch == 0 and number == 0
-                if first and batch is not None and self.drops_out:
-                    self._check_ratio(lesson, batch, memory, tally)
-                if first and batch is not None and lesson.risk_part is not None:
-                    self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
-                if not self._minibatch(lesson, batch, memory, tally, told, look=first and not self.drops_out):
-                    stopped_in = epoch
+        with lanes(wanted=self.side_by_side) as halves:
+            for epoch in range(self.n_epochs):
+                if epoch > 0 and self.refresh_memory and memory:
+                    memory = self._refreshed(buffer, sequences, memory)
+                for number, batch in enumerate(self._turns(lesson, sequences, rng)):
+                    first = epoch == 0 and number == 0
+                    if first and batch is not None and self.drops_out:
+                        self._check_ratio(lesson, batch, memory, tally)
+                    if first and batch is not None and lesson.risk_part is not None:
+                        self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
+                    look = first and not self.drops_out
+                    if not self._minibatch(lesson, batch, memory, tally, told, halves, look=look):
+                        stopped_in = epoch
+                        break
+                told.flush(tally)
+                if stopped_in == epoch:
                     break
-            told.flush(tally)
-            if stopped_in == epoch:
-                break
         metrics = lesson.peers.combine(tally.read(), tally.kinds())
         metrics["train/kl_stop_epoch"] = float(stopped_in)
         if isinstance(self.policy.optimizer, UtilityOptimizer):
@@ -111,7 +130,15 @@ class Updater:
         yield from (None for _ in range(turns - len(own)))
 
     def _minibatch(
-        self, lesson: Lesson, batch: Batch | None, memory: Memory, tally: Tally, told: "_PolicyRows", *, look: bool
+        self,
+        lesson: Lesson,
+        batch: Batch | None,
+        memory: Memory,
+        tally: Tally,
+        told: "_PolicyRows",
+        halves: Lanes,
+        *,
+        look: bool,
     ) -> bool:
         """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it.
 
@@ -122,24 +149,24 @@ class Updater:
         own, used, kl_sum = 0 if batch is None else batch.n_real, 0.0, 0.0
         for part in () if batch is None else _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
-            evaluation = self._evaluate(rows, part, memory)
+            before = _before(part, memory)
+            actor, losses = self._losses(lesson, rows, before, halves)
             if look:
-                _tally_start(tally, lesson.buffer.starts, rows, evaluation)
-            losses = minibatch_losses(self.policy, rows, evaluation, lesson.targets, lesson.weights, lesson.risk)
+                _tally_start(tally, lesson.buffer.starts, rows, actor)
             if lesson.attack is not None:
-                losses = lesson.attack.harden(losses, rows, _before(part, memory), lesson.weights)
+                losses = lesson.attack.harden(losses, rows, before, lesson.weights)
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
-            log_ratios = losses.log_ratio.masked_fill(~rows.mask, 0.0).sum()
+            log_ratios = losses.policy.log_ratio.masked_fill(~rows.mask, 0.0).sum()
             finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
-            told.add(rows, evaluation, losses, finite)
+            told.add(rows, actor, losses.policy, finite)
             if not finite:
                 tally.extreme("sum", "train/skipped_minibatches", 1.0)
                 continue
+            self._backward(losses, own, halves)
             _tally_losses(tally, rows, losses, lesson.weights)
-            (losses.total / own).backward()
             used += rows.n_real
             if self.kl_stop.target is not None:
-                kl_sum += float(policy_loss.kl_k3(losses.log_ratio)[rows.mask].sum())
+                kl_sum += float(policy_loss.kl_k3(losses.policy.log_ratio)[rows.mask].sum())
         n_real, used, kl_sum = lesson.peers.join_gradients(self.pipeline.parameters, own, used, kl_sum)
         if used == 0:
             self.pipeline.guard.skipped(lesson.number)
@@ -155,22 +182,46 @@ class Updater:
         self._tally_gradients(tally, report, n_real, skips_count=lesson.peers.rank == 0)
         return True
 
-    def _evaluate(self, rows: Rows, batch: Batch, memory: Memory) -> Evaluation:
-        return self.policy.evaluate(rows.observations, rows.actions, _before(batch, memory), rows.action_masks)
+    def _losses(self, lesson: Lesson, rows: Rows, before: Memory, halves: Lanes) -> tuple[ActorEvaluation, Losses]:
+        """Forward. Halves that share parameters are evaluated together, so that what they share runs once."""
+        policy, weights = self.policy, lesson.weights
+        together = None
+        if not self.apart:
+            together = policy.evaluate(rows.observations, rows.actions, before, rows.action_masks)
+
+        def of_policy() -> tuple[ActorEvaluation, PolicyLosses]:
+            actor = self._evaluate_actor(rows, before) if together is None else together.actor
+            return actor, policy_losses(policy, rows, actor, weights)
+
+        def of_values() -> ValueLosses:
+            critic = policy.evaluate_critic(rows.observations, before) if together is None else together.critic
+            return value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
+
+        (actor, first), second = halves.both(of_policy, of_values)
+        return actor, Losses(first, second)
+
+    def _backward(self, losses: Losses, n_real: int, halves: Lanes) -> None:
+        """Gradients of the mean over `n_real` steps."""
+        if not self.apart:
+            (losses.total / n_real).backward()
+            return
+        halves.both((losses.policy.loss / n_real).backward, (losses.value.loss / n_real).backward)
+
+    def _evaluate_actor(self, rows: Rows, before: Memory) -> ActorEvaluation:
+        return self.policy.evaluate_actor(rows.observations, rows.actions, before, rows.action_masks)
 
     @torch.no_grad()
     def _check_ratio(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> None:
         """The look at a policy with dropout, which is off for it."""
         self.policy.set_training_mode(False)
         rows = gather(lesson.buffer, lesson.advantages, batch)
-        _tally_start(tally, lesson.buffer.starts, rows, self._evaluate(rows, batch, memory))
+        _tally_start(tally, lesson.buffer.starts, rows, self._evaluate_actor(rows, _before(batch, memory)))
         self.policy.set_training_mode(True)
 
     def _risk_gradient(self, lesson: Lesson, risk_part: Tensor, batch: Batch, memory: Memory, tally: Tally) -> None:
         """How hard the constraints pull on the policy: the gradient of their part of the surrogate alone."""
         rows = gather(lesson.buffer, risk_part, batch)
-        evaluation = self._evaluate(rows, batch, memory)
-        log_ratio = evaluation.log_prob - rows.log_probs
+        log_ratio = self._evaluate_actor(rows, _before(batch, memory)).log_prob - rows.log_probs
         loss = policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=lesson.weights.clip_range)
         learned = rows.mask if rows.exploring is None else rows.mask & rows.exploring
         pull = loss.masked_fill(~learned, 0.0).sum() / batch.n_real
@@ -257,12 +308,12 @@ def _window(tensor: Tensor, begin: int, length: int, envs: Tensor) -> Tensor:  #
 
 
 @torch.no_grad()
-def _tally_start(tally: Tally, starts: Tensor, rows: Rows, evaluation: Evaluation) -> None:
+def _tally_start(tally: Tally, starts: Tensor, rows: Rows, actor: ActorEvaluation) -> None:
     """Before the first step every ratio is 1, or rollout and update disagree."""
-    deviation = (evaluation.log_prob - rows.log_probs).expm1().abs()[rows.mask].max()
+    deviation = (actor.log_prob - rows.log_probs).expm1().abs()[rows.mask].max()
     tally.extreme("max", "train/ratio_first_minibatch_max_dev", deviation)
-    if evaluation.hidden is not None:
-        _tally_resets(tally, starts, rows, evaluation.hidden)
+    if actor.hidden is not None:
+        _tally_resets(tally, starts, rows, actor.hidden)
 
 
 def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> None:
@@ -277,24 +328,24 @@ def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> N
 
 
 def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficients) -> None:
-    n = rows.n_real
+    n, policy, value = rows.n_real, losses.policy, losses.value
     tally.mean(
         n,
         train__loss=losses.total / n,
-        train__policy_gradient_loss=losses.surrogate / n,
-        train__policy_loss=losses.policy / n,
-        train__value_loss=losses.per_critic.mean() / n,
-        train__critic_loss_unclipped=losses.per_critic_unclipped.mean() / n,
-        train__entropy_loss=-losses.entropy / n,
-        train__policy_entropy=losses.entropy / n,
+        train__policy_gradient_loss=policy.surrogate / n,
+        train__policy_loss=policy.policy / n,
+        train__value_loss=value.per_critic.mean() / n,
+        train__critic_loss_unclipped=value.per_critic_unclipped.mean() / n,
+        train__entropy_loss=-policy.entropy / n,
+        train__policy_entropy=policy.entropy / n,
     )
-    for i, each in enumerate(losses.per_critic.unbind(), start=1):
+    for i, each in enumerate(value.per_critic.unbind(), start=1):
         tally.mean_of(f"train/critic{i}_loss", each / n, n)
-    if losses.per_critic_clipped is not None and losses.value_clipped is not None:
-        tally.mean_of("train/critic_loss_clipped", losses.per_critic_clipped.mean() / n, n)
-        tally.mean_of("train/vf_clip_active_frac", losses.value_clipped / n, n)
+    if value.per_critic_clipped is not None and value.clipped is not None:
+        tally.mean_of("train/critic_loss_clipped", value.per_critic_clipped.mean() / n, n)
+        tally.mean_of("train/vf_clip_active_frac", value.clipped / n, n)
     if weights.awr is not None:
-        tally.mean_of("train/bc_loss_ratio", losses.awr.abs() / losses.surrogate.abs().clamp(min=1e-12), n)
+        tally.mean_of("train/bc_loss_ratio", policy.awr.abs() / policy.surrogate.abs().clamp(min=1e-12), n)
     for name, measured in losses.robust.items():
         tally.mean_of(name, measured / n, n)
 
@@ -308,8 +359,8 @@ class _PolicyRows:
         self.log_ratios: list[Tensor] = []  # of every minibatch, (n,)
         self.columns: list[Tensor] = []  # log-ratio, exact KL, entropy of those that were finite, (3, n)
 
-    def add(self, rows: Rows, evaluation: Evaluation, losses: Losses, finite: bool) -> None:
-        columns = torch.stack((losses.log_ratio, losses.kl_exact, evaluation.entropy.detach()))[:, rows.mask]
+    def add(self, rows: Rows, actor: ActorEvaluation, losses: PolicyLosses, finite: bool) -> None:
+        columns = torch.stack((losses.log_ratio, losses.kl_exact, actor.entropy.detach()))[:, rows.mask]
         self.log_ratios.append(columns[0])
         if finite:
             self.columns.append(columns)

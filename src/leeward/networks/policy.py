@@ -36,8 +36,10 @@ from leeward.networks.risk_heads import RiskHeads, RiskOutputs
 from leeward.networks.value_heads import QuantileCritic, ValueDistribution, make_critic
 
 __all__ = [
+    "ActorEvaluation",
     "CnnLstmPolicy",
     "CnnPolicy",
+    "CriticEvaluation",
     "DistributionalPolicy",
     "Evaluation",
     "MlpLstmPolicy",
@@ -63,16 +65,25 @@ class Step(NamedTuple):
     memory: Memory  # after the step
 
 
-class Evaluation(NamedTuple):
-    """What the update needs of (L, S) steps."""
+class ActorEvaluation(NamedTuple):
+    """What the update needs of the actor on (L, S) steps."""
 
     log_prob: Tensor  # (L, S)
     entropy: Tensor  # (L, S)
     action_parameters: Tensor  # (L, S, P)
+    hidden: Tensor | None  # (L, S, H), output of its memory
+
+
+class CriticEvaluation(NamedTuple):
+    """What the update needs of the critics on (L, S) steps."""
+
     values: Tensor  # (L, S, C, N), raw
     risk: RiskOutputs | None  # (L, S, ...), raw
-    hidden: Tensor | None  # (L, S, H), output of the actor's memory
-    critic_hidden: Tensor | None  # (L, S, H), of the critic's own memory
+
+
+class Evaluation(NamedTuple):
+    actor: ActorEvaluation
+    critic: CriticEvaluation
 
 
 class DistributionalPolicy(BasePolicy):
@@ -232,7 +243,7 @@ class DistributionalPolicy(BasePolicy):
     ) -> Step:  # (B, ...)
         """One step of B envs from `memory`; the most likely action when `noise` is None, and for envs in `deployed`."""
         sequence = map_observation(lambda value: value.unsqueeze(0), observation)
-        latent, critic_latent, memory, _, _ = self._latents(sequence, memory)
+        latent, critic_latent, memory = self._latents(sequence, memory)
         parameters, action = self.action_head.act(latent[0], noise, action_masks)
         if deployed is not None:
             action = torch.where(deployed.unsqueeze(-1), self.action_head.mode(parameters), action)
@@ -250,26 +261,43 @@ class DistributionalPolicy(BasePolicy):
         self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
     ) -> Evaluation:  # (L, S, ...)
         """Log-probability, entropy and values of stored steps, each sequence from the memory before its first step."""
-        latent, critic_latent, _, hidden, critic_hidden = self._latents(observation, memory)
+        features, critic_features = self._features(observation)
+        actor = self._evaluate_actor(features, action, memory, action_masks)
+        return Evaluation(actor, self._evaluate_critic(critic_features, memory, actor.hidden))
+
+    def evaluate_actor(
+        self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
+    ) -> ActorEvaluation:  # (L, S, ...)
+        """The actor's half of `evaluate`."""
+        features = self._extract(*self._flat(observation), self.actor_extractor)
+        return self._evaluate_actor(features, action, memory, action_masks)
+
+    def evaluate_critic(self, observation: Observation, memory: Memory) -> CriticEvaluation:  # (L, S, ...)
+        """The critics' half of `evaluate`, of a policy whose `halves_are_apart`."""
+        return self._evaluate_critic(self._extract(*self._flat(observation), self.critic_extractor), memory, None)
+
+    def _evaluate_actor(
+        self, features: Tensor, action: Tensor, memory: Memory, action_masks: Tensor | None
+    ) -> ActorEvaluation:
+        latent, hidden, _ = self._actor_latent(features, memory)
         parameters = self.action_head(latent, action_masks)
-        return Evaluation(
+        return ActorEvaluation(
             self.action_head.log_prob(parameters, action),
             self.action_head.entropy(parameters),
             parameters,
-            self._values(critic_latent),
-            None if self.risk_heads is None else self.risk_heads(critic_latent),
-            hidden,
-            critic_hidden,
+            None if self.actor_memory is None else hidden,
         )
+
+    def _evaluate_critic(self, features: Tensor, memory: Memory, actor_hidden: Tensor | None) -> CriticEvaluation:
+        latent, _ = self._critic_latent(features, memory, actor_hidden)
+        return CriticEvaluation(self._values(latent), None if self.risk_heads is None else self.risk_heads(latent))
 
     def action_parameters(
         self, observation: Observation, memory: Memory, action_masks: Tensor | None = None
     ) -> Tensor:  # (L, S, ...) -> (L, S, P)
         """The actor alone, each sequence from the memory before its first step."""
-        features = self._features(observation)[0]
-        if self.actor_memory is not None:
-            features, _ = self.actor_memory(features, memory[: self.actor_memory.parts])
-        parameters: Tensor = self.action_head(self.actor_mlp(features), action_masks)
+        latent, _, _ = self._actor_latent(self._extract(*self._flat(observation), self.actor_extractor), memory)
+        parameters: Tensor = self.action_head(latent, action_masks)
         return parameters
 
     def sequence_values(
@@ -311,39 +339,63 @@ class DistributionalPolicy(BasePolicy):
 
     def _latents(
         self, observation: Observation, memory: Memory, *, through_shared_memory: bool = False
-    ) -> tuple[Tensor, Tensor, Memory, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor, Memory]:
+        """What the action head reads, what the critics' MLPs read, and the memory after it all."""
         actor_features, critic_features = self._features(observation)  # (L, S, F)
+        latent, hidden, actor_state = self._actor_latent(actor_features, memory)
+        critic_latent, critic_state = self._critic_latent(
+            critic_features, memory, hidden, through_shared_memory=through_shared_memory
+        )
+        return latent, critic_latent, actor_state + critic_state
+
+    def _actor_latent(self, features: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        """What the action head reads, the output of the actor's memory, and its state after it."""
         if self.actor_memory is None:
-            return self.actor_mlp(actor_features), critic_features, (), None, None
-        parts = self.actor_memory.parts
-        hidden, actor_state = self.actor_memory(actor_features, memory[:parts])
-        latent = self.actor_mlp(hidden)
+            return self.actor_mlp(features), features, ()
+        hidden, state = self.actor_memory(features, memory[: self.actor_memory.parts])
+        return self.actor_mlp(hidden), hidden, state
+
+    def _critic_latent(
+        self, features: Tensor, memory: Memory, actor_hidden: Tensor | None, *, through_shared_memory: bool = False
+    ) -> tuple[Tensor, Memory]:
+        """What the critics' MLPs read, and the state of their memory after it."""
         if self.critic_memory is not None:
-            critic_hidden, critic_state = self.critic_memory(critic_features, memory[parts:])
-            return latent, critic_hidden, actor_state + critic_state, hidden, critic_hidden
-        if self.shared_lstm and through_shared_memory:
-            return latent, hidden, actor_state, hidden, None
+            assert self.actor_memory is not None
+            hidden, state = self.critic_memory(features, memory[self.actor_memory.parts :])
+            return hidden, state
         if self.shared_lstm:  # the critic reads the actor's memory without training it, as in RecurrentPPO
-            return latent, hidden.detach(), actor_state, hidden, None
-        assert self.critic_projection is not None
-        return latent, self.critic_projection(critic_features), actor_state, hidden, None
+            assert actor_hidden is not None
+            return actor_hidden if through_shared_memory else actor_hidden.detach(), ()
+        return features if self.critic_projection is None else self.critic_projection(features), ()
 
     def _features(self, observation: Observation) -> tuple[Tensor, Tensor]:
-        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
-        L, S = first.shape[:2]
-        flat = map_observation(lambda value: value.flatten(0, 1), observation)
-        if self.observation_normaliser is not None:
-            flat = self.observation_normaliser(flat)
-        features = self.extract_features(flat, self.actor_extractor).unflatten(0, (L, S))
+        flat, shape = self._flat(observation)
+        features = self._extract(flat, shape, self.actor_extractor)
         if self.critic_extractor is self.actor_extractor:
             return features, features
-        return features, self.extract_features(flat, self.critic_extractor).unflatten(0, (L, S))
+        return features, self._extract(flat, shape, self.critic_extractor)
+
+    def _flat(self, observation: Observation) -> tuple[Observation, torch.Size]:  # (L, S, ...) -> (L·S, ...), (L, S)
+        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
+        flat = map_observation(lambda value: value.flatten(0, 1), observation)
+        return flat if self.observation_normaliser is None else self.observation_normaliser(flat), first.shape[:2]
+
+    def _extract(self, flat: Observation, shape: torch.Size, extractor: BaseFeaturesExtractor) -> Tensor:
+        features: Tensor = self.extract_features(flat, extractor).unflatten(0, shape)
+        return features
 
     def _values(self, latent: Tensor) -> Tensor:  # (..., H) -> (..., C, N)
         each = [head(mlp(latent)) for mlp, head in zip(self.critic_mlps, self.value_heads, strict=True)]
         return torch.stack(each, -2)
 
     # --- what others ask of it --------------------------------------------------------------------------------------
+
+    @property
+    def halves_are_apart(self) -> bool:
+        """Whether actor and critics have no trained parameter in common and neither reads the other's output."""
+        trained = next(self.actor_extractor.parameters(), None) is not None
+        shared_extractor = trained and self.critic_extractor is self.actor_extractor
+        return not (self.shared_lstm or shared_extractor)
 
     @property
     def takes_action_masks(self) -> bool:

@@ -1,0 +1,52 @@
+"""Two halves of a computation that share nothing, on two threads: what a second core is good for in one process.
+
+Splitting each operation among threads gives little at the size of a minibatch (docs/performance.md). Actor and critics
+side by side give much, and the same bits: each half runs just as it would alone.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+__all__ = ["Lanes", "lanes"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Lanes:
+    """Runs two functions, side by side if there is a second thread, else one after the other."""
+
+    def __init__(self, other: Executor | None = None) -> None:
+        self.other = other
+
+    def both(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+        """Their results; both have ended when this returns or raises."""
+        if self.other is None:
+            return first(), second()
+        running = self.other.submit(first)
+        try:
+            found = second()
+        finally:
+            wait([running])
+        return running.result(), found
+
+
+@contextmanager
+def lanes(*, wanted: bool) -> Iterator[Lanes]:
+    """Two lanes if they are `wanted` and torch may use two threads, which are then divided between them."""
+    threads = torch.get_num_threads()
+    if not wanted or threads < 2:
+        yield Lanes()
+        return
+    each = threads // 2
+    torch.set_num_threads(each)
+    try:
+        # A new thread asks OpenMP for all cores until it is told otherwise.
+        with ThreadPoolExecutor(1, "leeward-lane", initializer=torch.set_num_threads, initargs=(each,)) as other:
+            yield Lanes(other)
+    finally:
+        torch.set_num_threads(threads)

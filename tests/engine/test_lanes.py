@@ -1,0 +1,159 @@
+"""Actor and critics side by side on two threads: the same bits, and nothing left running when one fails."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from leeward import DistributionalPPO
+from leeward.algorithm.lanes import Lanes, lanes
+from leeward.algorithm.update import Lesson
+
+from .worlds import build, learn, parameters_of
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(threads: int, **settings: Any) -> dict[str, Tensor]:
+    """The weights after three updates, each with `threads` for the update alone: a rollout may round differently."""
+    model = build(n_envs=5, learning_rate=3e-3, **settings)
+    plain, used = model.updater.run, []
+
+    def run(lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return plain(lesson, rng)
+        finally:
+            used.append(torch.get_num_threads())
+            torch.set_num_threads(before)
+
+    model.updater.run = run  # type: ignore[method-assign]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    learn(model, 3)
+    torch.set_num_threads(before)
+    assert used == [threads] * 3  # each update gave back what it found
+    return parameters_of(model.policy)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru, one critic, micro-batches": {"memory": "gru", "twin_critics": False, "micro_batch_size": 7},
+    "normaliser, value clipping": {"policy_kwargs": {"normalize_observations": True}, "clip_range_vf": 0.1},
+    "risk": {"risk": {"alpha": 0.3, "limit": 0.0}},
+    "adversary": {"adversary": {"epsilon": 0.1, "value_weight": 1.0}},
+    "own extractors": {"observation": "image", "policy_kwargs": {"share_features_extractor": False}},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_lanes_train_the_same_bits_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    plain = Lanes.both
+
+    def both(self: Lanes, first: Any, second: Any) -> Any:
+        seen.append(self.other is not None)
+        return plain(self, first, second)
+
+    monkeypatch.setattr(Lanes, "both", both)
+    one = trained(1, **SETTINGS[name])
+    assert seen and not any(seen)
+    seen.clear()
+    two = trained(2, **SETTINGS[name])
+    assert seen and all(seen)
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+APART: dict[str, tuple[dict[str, Any], bool]] = {
+    "lstm": ({}, True),
+    "gru": ({"memory": "gru"}, True),
+    "dict": ({"observation": "dict"}, True),
+    "a critic without memory": ({"policy_kwargs": {"enable_critic_lstm": False}}, True),
+    "shared memory": ({"policy_kwargs": {"enable_critic_lstm": False, "shared_lstm": True}}, False),
+    "shared convolutions": ({"observation": "image"}, False),
+    "own convolutions": ({"observation": "image", "policy_kwargs": {"share_features_extractor": False}}, True),
+    "dropout": ({"policy_kwargs": {"n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.1}}}, False),
+    "random activations": ({"policy_kwargs": {"activation_fn": nn.RReLU}}, False),
+    "no memory": ({"memory": None}, False),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_lanes_are_for_halves_that_share_nothing(name: str) -> None:
+    settings, expected = APART[name]
+    model = build(**settings)
+    assert model.updater.side_by_side == expected
+    actor, critics = gradients_of_each_half(model)
+    assert actor and critics
+    if model.policy.halves_are_apart:
+        assert not actor & critics
+
+
+def gradients_of_each_half(model: DistributionalPPO) -> tuple[set[str], set[str]]:
+    """Names of the parameters that the actor's outputs, and those that the critics', depend on."""
+    learn(model, 1)
+    policy, buffer = model.policy, model.rollout_buffer
+    assert buffer is not None
+    before = tuple(part[0] for part in buffer.memories)
+    observations = buffer.observations
+    first = {k: v[:1] for k, v in observations.items()} if isinstance(observations, dict) else observations[:1]
+    found = policy.evaluate(first, buffer.actions[:1], before)
+
+    def reached(output: Tensor) -> set[str]:
+        named = dict(policy.named_parameters())
+        grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True, retain_graph=True)
+        return {name for name, grad in zip(named, grads, strict=True) if grad is not None}
+
+    return reached(found.actor.log_prob), reached(found.critic.values)
+
+
+def test_both_run_at_the_same_time(two_threads: None) -> None:
+    meeting = threading.Barrier(2, timeout=20.0)  # neither passes without the other
+    with lanes(wanted=True) as halves:
+        assert torch.get_num_threads() == 1
+        inside = halves.both(lambda: (meeting.wait(), torch.get_num_threads()), lambda: meeting.wait())
+        assert inside[0][1] == 1
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("wanted", "threads"), [(False, 2), (True, 1)])
+def test_without_a_second_thread_one_follows_the_other(two_threads: None, wanted: bool, threads: int) -> None:
+    torch.set_num_threads(threads)
+    order: list[int] = []
+    with lanes(wanted=wanted) as halves:
+        assert halves.both(lambda: order.append(1), lambda: order.append(2)) == (None, None)
+        assert torch.get_num_threads() == threads
+    assert order == [1, 2]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_in_one_lane_waits_for_the_other(two_threads: None, failing: int) -> None:
+    ended = threading.Event()
+    meeting = threading.Barrier(2, timeout=20.0)
+
+    def fails() -> None:
+        meeting.wait()
+        raise ZeroDivisionError("in a lane")
+
+    def lasts() -> None:
+        meeting.wait()
+        threading.Event().wait(0.1)
+        ended.set()
+
+    with lanes(wanted=True) as halves:
+        with pytest.raises(ZeroDivisionError, match="in a lane"):
+            halves.both(*((fails, lasts) if failing == 0 else (lasts, fails)))
+        assert ended.is_set()
+        assert halves.both(lambda: 1, lambda: 2) == (1, 2)  # and go on
+    assert torch.get_num_threads() == 2
