@@ -90,7 +90,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
 def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resume: bool) -> None:
     """Train the run in `run` on `market` to its end, from its last checkpoint if `resume`."""
     config = run.config()
-    torch.set_num_threads(1)  # small networks: more threads cost more than they give
+    torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
     run.sweep()
     run.save_scaler(market.scaler)
     run.update_record(data_fingerprint=market.fingerprint)
