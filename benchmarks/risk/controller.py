@@ -26,8 +26,8 @@ Draw = Callable[[np.random.Generator, int], Floats]
 
 @dataclass(frozen=True)
 class Constants:
-    proportional: float = 2.0
-    learning_rate: float = 0.2
+    proportional: float = 3.0
+    learning_rate: float = 0.1
     smoothing: float = 0.5
     std_scale_end: float = 0.05
     lr_scale_end: float = 0.3
@@ -54,12 +54,12 @@ def crash(rng: np.random.Generator, n: int) -> Floats:
 
 
 CASES = [
-    *(Case(f"gaussian {share:.0%}", gaussian, 0.01 - 0.02 * 2.0627, share, 4096, 73) for share in (0.3, 0.5, 0.8)),
-    Case("crash 50%", crash, -0.032, 0.5, 16_384, 25),
+    *(Case(f"gaussian {share:.0%}", gaussian, 0.01 - 0.02 * 2.0627, share, 2048, 146) for share in (0.3, 0.5, 0.8)),
+    Case("crash 50%", crash, -0.032, 0.5, 8192, 49),
 ]
 CHOICES = {
     "chosen": Constants(),
-    "proportional 3, learning_rate 0.1": Constants(proportional=3.0, learning_rate=0.1),
+    "proportional 2, learning_rate 0.2": Constants(proportional=2.0, learning_rate=0.2),
     "smoothing 1": Constants(smoothing=1.0),
     "smoothing 0.2": Constants(smoothing=0.2),
     "smoothing 0.05": Constants(smoothing=0.05),

@@ -6,8 +6,9 @@ The workload of a trading agent: 18 features per bar, Discrete(3), 512-bar episo
 steps per rollout, batch 1024, 4 epochs, LSTM 64 (separate for actor and critic), net [64, 64], float32. Wall time of an
 otherwise idle machine; the table says its load before. Leeward as it comes, with its second critic, and with one, which
 is RecurrentPPO's network but for the 32 quantiles at its end, both with a thread per core, which is torch's default;
-also with one thread, with a process per core, and RecurrentPPO with one thread and with a thread per core. They take turns, each one rollout and its update, after one to warm up. Where memory happens to lie is
-worth 10 % either way to a process, so the figures are medians over several fresh ones of the median of their rounds.
+also with one thread, and with a process per core. RecurrentPPO has one thread, and a thread per core. They take turns,
+each one rollout and its update, after one to warm up. Where memory happens to lie is worth 10 % either way to a
+process, so the figures are medians over several fresh ones of the median of their rounds.
 """
 
 import argparse
