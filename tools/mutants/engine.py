@@ -86,15 +86,15 @@ MUTANTS = [
     row(
         "a shuffled remainder is dropped",
         "rollout/sequences",
-        "for chosen in np.split(order, edges):",
-        "for chosen in np.split(order, edges)[: max(1, len(edges))]:",
+        "bounds = [0, *edges.tolist(), len(order)]",
+        "bounds = [0, *edges.tolist()] if len(edges) else [0, len(order)]",
         "sequences.py",
     ),
     row(
         "burn-in counts in the loss",
         "rollout/sequences",
-        "mask = (clock >= context) & (clock < lengths)",
-        "mask = clock < lengths",
+        "mask = torch.as_tensor((clock >= context) & (clock < lengths), device=device)",
+        "mask = torch.as_tensor(clock < lengths, device=device)",
         "sequences.py",
     ),
     row(
@@ -152,8 +152,8 @@ MUTANTS = [
     row(
         "A1 padded rows count",
         "algorithm/losses",
-        "return values.masked_fill(~mask, 0.0).sum((0, 1))",
-        "return values.sum((0, 1))",
+        "return values.masked_fill(~mask, 0.0)",
+        "return values",
         "critics.py",
     ),
     row(

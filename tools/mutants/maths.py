@@ -184,7 +184,7 @@ MUTANTS = [
         "return count.add_(ordered.gather(-1, count) < points)",
         "return count",
     ),
-    row("A-math3 sum over levels", "quantile", "return each.mean(-1) / M", "return each.sum(-1) / M"),
+    row("A-math3 sum over levels", "quantile", "loss.mean(-1) / M", "loss.sum(-1) / M"),
     row(
         "A-math3 kappa not divided out",
         "quantile",

@@ -67,6 +67,17 @@ class Rows:
     mask: Tensor
     n_real: int
 
+    @property
+    def padded(self) -> bool:
+        """Whether some steps are not real."""
+        return self.n_real < self.mask.numel()
+
+    def real(self, values: Tensor) -> Tensor:  # (L, S, ...) -> the same, 0 where a step is not real
+        if not self.padded:
+            return values
+        mask = self.mask.reshape(self.mask.shape + (1,) * (values.ndim - 2))
+        return values.masked_fill(~mask, 0.0)
+
 
 @dataclass(frozen=True)
 class PolicyLosses:
@@ -226,8 +237,7 @@ def value_losses(
 
 
 def _total(values: Tensor, rows: Rows) -> Tensor:  # (L, S, ...) -> (...), real steps only
-    mask = rows.mask.reshape(rows.mask.shape + (1,) * (values.ndim - 2))
-    return values.masked_fill(~mask, 0.0).sum((0, 1))
+    return rows.real(values).sum((0, 1))
 
 
 def _value_loss(

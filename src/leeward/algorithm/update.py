@@ -144,8 +144,8 @@ class Updater:
 
         `look`: nothing has been learned yet, so the ratios must be 1. All that decides here is summed over processes.
         """
-        optimizer = self.policy.optimizer
-        optimizer.zero_grad(set_to_none=True)
+        for parameter in self.pipeline.parameters:
+            parameter.grad = None
         own, used, kl_sum = 0 if batch is None else batch.n_real, 0.0, 0.0
         for part in () if batch is None else _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
@@ -156,7 +156,7 @@ class Updater:
             if lesson.attack is not None:
                 losses = lesson.attack.harden(losses, rows, before, lesson.weights)
             # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
-            log_ratios = losses.policy.log_ratio.masked_fill(~rows.mask, 0.0).sum()
+            log_ratios = rows.real(losses.policy.log_ratio).sum()
             finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
             told.add(rows, actor, losses.policy, finite)
             if not finite:
@@ -178,7 +178,7 @@ class Updater:
             torch._foreach_mul_(grads, n_real / used)
         report = self.pipeline.apply(lesson.number)
         if report.step:
-            optimizer.step()
+            self.policy.optimizer.step()
         self._tally_gradients(tally, report, n_real, skips_count=lesson.peers.rank == 0)
         return True
 
@@ -329,25 +329,23 @@ def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> N
 
 def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficients) -> None:
     n, policy, value = rows.n_real, losses.policy, losses.value
-    tally.mean(
-        n,
-        train__loss=losses.total / n,
-        train__policy_gradient_loss=policy.surrogate / n,
-        train__policy_loss=policy.policy / n,
-        train__value_loss=value.per_critic.mean() / n,
-        train__critic_loss_unclipped=value.per_critic_unclipped.mean() / n,
-        train__entropy_loss=-policy.entropy / n,
-        train__policy_entropy=policy.entropy / n,
-    )
-    for i, each in enumerate(value.per_critic.unbind(), start=1):
-        tally.mean_of(f"train/critic{i}_loss", each / n, n)
+    sums = {
+        "train/loss": losses.total,
+        "train/policy_gradient_loss": policy.surrogate,
+        "train/policy_loss": policy.policy,
+        "train/value_loss": value.per_critic.mean(),
+        "train/critic_loss_unclipped": value.per_critic_unclipped.mean(),
+        "train/entropy_loss": -policy.entropy,
+        "train/policy_entropy": policy.entropy,
+    }
+    sums |= {f"train/critic{i}_loss": each for i, each in enumerate(value.per_critic.unbind(), start=1)}
     if value.per_critic_clipped is not None and value.clipped is not None:
-        tally.mean_of("train/critic_loss_clipped", value.per_critic_clipped.mean() / n, n)
-        tally.mean_of("train/vf_clip_active_frac", value.clipped / n, n)
+        sums["train/critic_loss_clipped"] = value.per_critic_clipped.mean()
+        sums["train/vf_clip_active_frac"] = value.clipped
+    for name, total in (sums | losses.robust).items():
+        tally.sum_of(name, total, n)
     if weights.awr is not None:
         tally.mean_of("train/bc_loss_ratio", policy.awr.abs() / policy.surrogate.abs().clamp(min=1e-12), n)
-    for name, measured in losses.robust.items():
-        tally.mean_of(name, measured / n, n)
 
 
 class _PolicyRows:
@@ -360,7 +358,8 @@ class _PolicyRows:
         self.columns: list[Tensor] = []  # log-ratio, exact KL, entropy of those that were finite, (3, n)
 
     def add(self, rows: Rows, actor: ActorEvaluation, losses: PolicyLosses, finite: bool) -> None:
-        columns = torch.stack((losses.log_ratio, losses.kl_exact, actor.entropy.detach()))[:, rows.mask]
+        columns = torch.stack((losses.log_ratio, losses.kl_exact, actor.entropy.detach()))
+        columns = columns[:, rows.mask] if rows.padded else columns.flatten(1)
         self.log_ratios.append(columns[0])
         if finite:
             self.columns.append(columns)

@@ -119,33 +119,35 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
         raise ArgumentError(f"quantiles and targets must have one dtype, got {quantiles.dtype} and {ordered.dtype}")
     check_not_negative(kappa=kappa)
     M, shape = ordered.shape[-1], quantiles.shape
-    points = quantiles.flatten(-2)  # (..., C·N)
-    levels = levels.to(points.dtype).repeat(shape[-2])
-    q = points - ordered[..., M // 2, None]  # centred like the sums
-    total = targets.first[..., -1:]  # (..., 1)
+    levels = levels.to(quantiles.dtype)
+    q = quantiles - ordered[..., M // 2, None, None]  # (..., C, N), centred like the sums
+    total = targets.first[..., -1:, None]  # (..., 1, 1)
 
-    def below(thresholds: Tensor) -> tuple[Tensor, Tensor]:  # number of targets under each, as index and as float
-        index = _count_below(ordered, thresholds.detach())
-        return index, index.to(q.dtype)
+    def below(thresholds: Tensor) -> tuple[Tensor, Tensor]:  # (..., C, N): targets under each, as index and as float
+        index = _count_below(ordered, thresholds.detach().flatten(-2))  # (..., C·N)
+        return index, index.to(q.dtype).view(shape)
 
-    index, count = below(points)
-    first = targets.first.gather(-1, index)
+    def sums(running: Tensor, index: Tensor) -> Tensor:  # (..., C, N)
+        return running.gather(-1, index).view(shape)
+
+    index, count = below(quantiles)
+    first = sums(targets.first, index)
     if kappa == 0.0:  # (1 − τ) Σ_{t<q} (q − t) + τ Σ_{t≥q} (t − q), written so that one product carries the gradient
         loss = torch.addcmul(levels * total - first, q, count - M * levels)
     else:
         if targets.second is None:
             raise ArgumentError("kappa > 0 needs targets prepared with squares=True")
-        low_index, low = below(points - kappa)
-        high_index, high = below(points + kappa)
-        low_first, high_first = (targets.first.gather(-1, i) for i in (low_index, high_index))
-        second, low_second, high_second = (targets.second.gather(-1, i) for i in (index, low_index, high_index))
+        low_index, low = below(quantiles - kappa)
+        high_index, high = below(quantiles + kappa)
+        low_first, high_first = (sums(targets.first, i) for i in (low_index, high_index))
+        second, low_second, high_second = (sums(targets.second, i) for i in (index, low_index, high_index))
         near_under = (count - low) * q.square() - 2.0 * q * (first - low_first) + second - low_second
         near_over = (high - count) * q.square() - 2.0 * q * (high_first - first) + high_second - second
         under = low * (q - 0.5 * kappa) - low_first + near_under / (2.0 * kappa)
         over = (total - high_first) - (M - high) * (q + 0.5 * kappa) + near_over / (2.0 * kappa)
         loss = (1.0 - levels) * under + levels * over
-    each: Tensor = loss.unflatten(-1, shape[-2:])
-    return each.mean(-1) / M
+    each: Tensor = loss.mean(-1) / M
+    return each
 
 
 def _count_below(ordered: Tensor, points: Tensor) -> Tensor:  # (..., M) sorted, (..., P) -> (..., P) int64

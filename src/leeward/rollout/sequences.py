@@ -4,6 +4,7 @@ Each env's T steps are cut every `sequence_length` steps and at every episode st
 a stored memory or from zero, and one fused call runs a whole minibatch. Every real step is in exactly one sequence.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -68,20 +69,15 @@ def minibatches(
     total = int(steps[-1])
     parts = 1 if batch_size is None else max(1, round(total / batch_size))
     edges = np.searchsorted(steps, np.arange(1, parts) * (total / parts) - 1e-9) + 1
-    for chosen in np.split(order, edges):
-        if len(chosen):
-            yield _batch(sequences, chosen, n_envs, device)
-
-
-def _batch(sequences: Sequences, chosen: np.ndarray, n_envs: int, device: torch.device) -> Batch:
-    lengths, context = sequences.lengths[chosen], sequences.context[chosen]
+    lengths, context = sequences.lengths[order], sequences.context[order]
     clock = np.arange(lengths.max())[:, None]  # (L, 1)
-    times = sequences.times[chosen] + np.minimum(clock, lengths - 1)  # (L, S)
-    mask = (clock >= context) & (clock < lengths)
-    rows = times * n_envs + sequences.envs[chosen]
-    return Batch(
-        torch.as_tensor(chosen, device=device),
-        torch.as_tensor(rows, device=device),
-        torch.as_tensor(mask, device=device),
-        int((lengths - context).sum()),
-    )
+    times = sequences.times[order] + np.minimum(clock, lengths - 1)  # (L, n)
+    mask = torch.as_tensor((clock >= context) & (clock < lengths), device=device)
+    rows = torch.as_tensor(times * n_envs + sequences.envs[order], device=device)
+    which = torch.as_tensor(order, device=device)
+    bounds = [0, *edges.tolist(), len(order)]
+    for first, last in itertools.pairwise(bounds):
+        if first < last:
+            L = int(lengths[first:last].max())
+            n_real = int(steps[last - 1] - (steps[first - 1] if first else 0))
+            yield Batch(which[first:last], rows[:L, first:last], mask[:L, first:last], n_real)

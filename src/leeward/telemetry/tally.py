@@ -17,6 +17,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._means: dict[str, tuple[list[Tensor | float], list[float]]] = {}
+        self._sums: dict[str, tuple[list[Tensor | float], list[float]]] = {}
         self._extremes: dict[str, tuple[str, list[Tensor | float]]] = {}
 
     def mean(self, weight: float, **metrics: Tensor | float) -> None:
@@ -25,9 +26,11 @@ class Tally:
             self.mean_of(key.replace("__", "/"), value, weight)
 
     def mean_of(self, name: str, value: Tensor | float, weight: float) -> None:
-        values, weights = self._means.setdefault(name, ([], []))
-        values.append(value.detach() if isinstance(value, Tensor) else value)
-        weights.append(weight)
+        _add(self._means, name, value, weight)
+
+    def sum_of(self, name: str, value: Tensor | float, count: float) -> None:
+        """`value` is a sum over `count` rows, and the metric the mean over all rows that were ever added."""
+        _add(self._sums, name, value, count)
 
     def extreme(self, kind: str, name: str, value: Tensor | float) -> None:
         """`kind` is max, min or sum."""
@@ -40,7 +43,7 @@ class Tally:
 
     def read(self) -> dict[str, float]:
         """Everything as floats: one stack, one transfer."""
-        series = {name: values for name, (values, _) in self._means.items()}
+        series = {name: values for name, (values, _) in (self._means | self._sums).items()}
         series |= {name: values for name, (_, values) in self._extremes.items()}
         tensors = [value for values in series.values() for value in values if isinstance(value, Tensor)]
         # Counts are whole numbers; each `to` costs more than the stack of all.
@@ -51,4 +54,13 @@ class Tally:
             for name, values in series.items()
         }
         found = {name: float(np.average(numbers[name], weights=w)) for name, (_, w) in self._means.items()}
+        found |= {name: float(np.sum(numbers[name]) / np.sum(n)) for name, (_, n) in self._sums.items()}
         return found | {name: float(REDUCTIONS[kind](numbers[name])) for name, (kind, _) in self._extremes.items()}
+
+
+def _add(
+    series: dict[str, tuple[list[Tensor | float], list[float]]], name: str, value: Tensor | float, weight: float
+) -> None:
+    values, weights = series.setdefault(name, ([], []))
+    values.append(value.detach() if isinstance(value, Tensor) else value)
+    weights.append(weight)
