@@ -51,8 +51,8 @@ N_ENVS, N_ENVS_CRASH = 16, 64  # a crash of 1 % is seen only in larger rollouts
 
 
 NOTES = """
-Settings were fixed on seeds 10 and 11. An earlier set (k_p 2, k_i 0.2, 32 envs) had been run on these seeds: it held the
-limits of 30 and 50 % and ended 6 to 9 % too careful at 80 %. `seconds` is wall time of training with two runs at a time.
+Settings were fixed on seeds 10 and 11. An earlier set (k_p 2, k_i 0.2, 32 envs) had been run on the seeds below: it
+held the limits of 30 and 50 % and ended 6 to 9 % too careful at 80 %. `seconds` is wall time, two runs at a time.
 
 - `position`, `first`, `second`: what the deterministic policy holds, beside the closed form's `optimum`;
 - `tail`: CVaR of a million fresh steps of the policy that the limit binds, divided by the limit; above 1 it is broken;

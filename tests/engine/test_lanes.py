@@ -1,19 +1,18 @@
 """Actor and critics side by side on two threads: the same bits, and nothing left running when one fails."""
 
+import copy
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
 from leeward.algorithm.lanes import Lanes, lanes
-from leeward.algorithm.update import Lesson
 
-from .worlds import build, learn, parameters_of
+from .worlds import Look, build, learn, parameters_of
 
 
 @pytest.fixture
@@ -25,25 +24,15 @@ def two_threads() -> Iterator[None]:
 
 
 def trained(threads: int, **settings: Any) -> dict[str, Tensor]:
-    """The weights after three updates, each with `threads` for the update alone: a rollout may round differently."""
+    """The weights after three updates."""
     model = build(n_envs=5, learning_rate=3e-3, **settings)
-    plain, used = model.updater.run, []
-
-    def run(lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            return plain(lesson, rng)
-        finally:
-            used.append(torch.get_num_threads())
-            torch.set_num_threads(before)
-
-    model.updater.run = run  # type: ignore[method-assign]
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    learn(model, 3)
-    torch.set_num_threads(before)
-    assert used == [threads] * 3  # each update gave back what it found
+    torch.set_num_threads(threads)
+    try:
+        learn(model, 3)
+        assert torch.get_num_threads() == threads  # it gave back what it found
+    finally:
+        torch.set_num_threads(before)
     return parameters_of(model.policy)
 
 
@@ -98,6 +87,16 @@ def test_lanes_are_for_halves_that_share_nothing(name: str) -> None:
     assert actor and critics
     if model.policy.halves_are_apart:
         assert not actor & critics
+
+
+def test_a_model_is_copied_while_it_learns(two_threads: None) -> None:
+    """The copy goes on alone, and so does the original."""
+    model = build(n_envs=5)
+    copies = Look(lambda learning: copy.deepcopy(learning.policy.state_dict() | {"lanes": learning._lanes}))
+    learn(model, 1, copies)
+    assert copies.seen[0]["lanes"].both(lambda: 1, lambda: 2) == (1, 2)
+    learn(model, 1)
+    assert model._lanes.other is None
 
 
 def gradients_of_each_half(model: DistributionalPPO) -> tuple[set[str], set[str]]:

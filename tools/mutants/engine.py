@@ -237,8 +237,8 @@ MUTANTS = [
     row(
         "B-perf1 epochs do not recover after a KL stop",
         "algorithm/update",
-        "                        stopped_in = epoch\n",
-        "                        stopped_in = self.n_epochs = epoch\n",
+        "                    stopped_in = epoch\n",
+        "                    stopped_in = self.n_epochs = epoch\n",
         "update.py",
     ),
     row(

@@ -1,7 +1,8 @@
 """Two halves of a computation that share nothing, on two threads: what a second core is good for in one process.
 
-Splitting each operation among threads gives little at the size of a minibatch (docs/performance.md). Actor and critics
-side by side give much, and the same bits: each half runs just as it would alone.
+Splitting each operation among threads gives little at the size of a minibatch, and costs a great deal on busy cores,
+since the threads of an operation wait for each other. Actor and critics side by side give much, and the same bits: each
+half runs just as it would alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,10 +35,15 @@ class Lanes:
             wait([running])
         return running.result(), found
 
+    def __reduce__(self) -> tuple[type["Lanes"], tuple[()]]:
+        """A copy has no thread."""
+        return Lanes, ()
+
 
 @contextmanager
 def lanes(*, wanted: bool) -> Iterator[Lanes]:
-    """Two lanes if they are `wanted` and torch may use two threads, which are then divided between them."""
+    """Two lanes if they are `wanted` and torch may use two threads, which are then divided between them; until the end,
+    the caller has one lane's share. On a machine with two cores all that runs here is then what one thread computes."""
     threads = torch.get_num_threads()
     if not wanted or threads < 2:
         yield Lanes()

@@ -29,6 +29,7 @@ from leeward.algorithm.crew import Crew, Report
 from leeward.algorithm.critic_scale import CriticScale
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.kl_control import KLPenaltyController
+from leeward.algorithm.lanes import Lanes, lanes
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
 from leeward.algorithm.peers import ALONE, Peers, share
 from leeward.algorithm.risk_constraint import RiskControl
@@ -325,6 +326,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.rollout_buffer: RolloutBuffer | None = None
         self._targets: Targets | None = None
         self._vecnormalize_before: vecnormalize_drift.Moments | None = None
+        self._lanes = Lanes()  # two of them while it learns
         self._mid_rollout = False
         self.collector = None if self.env is None else Collector(self.policy, self.env)
 
@@ -426,7 +428,7 @@ class DistributionalPPO(BaseAlgorithm):
         checkpoint.refuse_training(self.missing_arguments)
         if self.n_jobs > 1 and self.crew is None:
             self._share_out(self.env)
-        with self._with_the_crew():
+        with self._with_the_crew(), self._in_lanes():
             fresh = reset_num_timesteps or self._last_obs is None
             if progress_bar:
                 callback = _with_bar(callback)
@@ -450,6 +452,14 @@ class DistributionalPPO(BaseAlgorithm):
                 self.dump_logs(iteration)
             active.on_training_end()
         return self
+
+    @contextmanager
+    def _in_lanes(self) -> Iterator[None]:
+        with lanes(wanted=self.updater.side_by_side) as self._lanes:
+            try:
+                yield
+            finally:
+                self._lanes = Lanes()
 
     def iterate(self, callback: BaseCallback) -> bool:
         """One rollout and its update, together with all peers; False when a callback asked to stop."""
@@ -582,7 +592,7 @@ class DistributionalPPO(BaseAlgorithm):
             lesson = replace(lesson, attack=attack)
             metrics["adversary/epsilon"] = 0.0 if attack is None else attack.epsilon
         shuffle = streams.of_process(streams.SHUFFLE, peers.rank)
-        learned = self.updater.run(lesson, streams.generator(self.stream_seed, shuffle, self.n_rollouts))
+        learned = self.updater.run(lesson, streams.generator(self.stream_seed, shuffle, self.n_rollouts), self._lanes)
         policy.set_training_mode(False)
         peers.check_replicas(policy.state_dict().values(), self.n_rollouts)
         metrics = peers.combine(metrics | self._rollout_metrics(buffer), _KINDS) | learned

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leeward.algorithm import kl_control
-from leeward.algorithm.lanes import Lanes, lanes
+from leeward.algorithm.lanes import Lanes
 from leeward.algorithm.losses import (
     Coefficients,
     Losses,
@@ -86,31 +86,33 @@ class Updater:
             self.apart and policy.cell is not None and policy.device.type == "cpu" and not self.drops_out
         )
 
-    def run(self, lesson: Lesson, rng: np.random.Generator) -> dict[str, float]:
-        """Train on one rollout; the metrics are means over its real steps unless their name says otherwise."""
+    def run(self, lesson: Lesson, rng: np.random.Generator, halves: Lanes) -> dict[str, float]:
+        """Train on one rollout, in two lanes only if actor and critics may be `side_by_side`.
+
+        The metrics are means over its real steps unless their name says otherwise.
+        """
         buffer, device = lesson.buffer, self.policy.device
         sequences = cut(buffer.starts.cpu().numpy(), self.sequence_length, self.burn_in)
         times, envs = (torch.as_tensor(x, device=device) for x in (sequences.times, sequences.envs))
         memory = buffer.memory_before(times, envs)
         tally, stopped_in = Tally(), self.n_epochs
         told = _PolicyRows(lesson.weights.clip_range)
-        with lanes(wanted=self.side_by_side) as halves:
-            for epoch in range(self.n_epochs):
-                if epoch > 0 and self.refresh_memory and memory:
-                    memory = self._refreshed(buffer, sequences, memory)
-                for number, batch in enumerate(self._turns(lesson, sequences, rng)):
-                    first = epoch == 0 and number == 0
-                    if first and batch is not None and self.drops_out:
-                        self._check_ratio(lesson, batch, memory, tally)
-                    if first and batch is not None and lesson.risk_part is not None:
-                        self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
-                    look = first and not self.drops_out
-                    if not self._minibatch(lesson, batch, memory, tally, told, halves, look=look):
-                        stopped_in = epoch
-                        break
-                told.flush(tally)
-                if stopped_in == epoch:
+        for epoch in range(self.n_epochs):
+            if epoch > 0 and self.refresh_memory and memory:
+                memory = self._refreshed(buffer, sequences, memory)
+            for number, batch in enumerate(self._turns(lesson, sequences, rng)):
+                first = epoch == 0 and number == 0
+                if first and batch is not None and self.drops_out:
+                    self._check_ratio(lesson, batch, memory, tally)
+                if first and batch is not None and lesson.risk_part is not None:
+                    self._risk_gradient(lesson, lesson.risk_part, batch, memory, tally)
+                look = first and not self.drops_out
+                if not self._minibatch(lesson, batch, memory, tally, told, halves, look=look):
+                    stopped_in = epoch
                     break
+            told.flush(tally)
+            if stopped_in == epoch:
+                break
         metrics = lesson.peers.combine(tally.read(), tally.kinds())
         metrics["train/kl_stop_epoch"] = float(stopped_in)
         if isinstance(self.policy.optimizer, UtilityOptimizer):
