@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check mutants clean
+.PHONY: help install demo test lint types check mutants speed clean
 
 help: ## show this list
 	@echo "Leeward: trading agents that know their own tail risk."
@@ -40,6 +40,9 @@ check: lint types test ## everything that must be green before a commit
 
 mutants: $(STAMP) ## put known faults back, one by one, and see the tests fail
 	@$(BIN)/python -m tools.mutants
+
+speed: $(STAMP) ## has training become slow? time over that of its bare network
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed/check.py
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
