@@ -6,20 +6,24 @@ Optimisers: one million weights, float32, one thread, noise included, against `t
 few large tensors and in many small ones. They take turns step by step in one process, each on its own network, so that
 all of them find a cold cache. A large block is freed first: the allocator then keeps memory, which AdamW asks for in
 every step and the utility optimisers do not; without that AdamW is up to twice as slow.
-Gradient scaling: updates of `DistributionalPPO` on the workload of `recurrent.py`, with and without, in turns.
+Gradient scaling: updates of `DistributionalPPO` on the workload of `run.py`, with and without, in turns.
 Figures are medians of CPU time.
 """
 
 import argparse
 import pathlib
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from recurrent import N_ENVS, N_STEPS, BatchedBars
 from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+
+from benchmarks.speed.run import N_STEPS, WORKLOADS, build
 
 from leeward import DistributionalPPO
 from leeward.optim import UPGD, UPGDW, AdaptiveUPGD
@@ -61,13 +65,10 @@ def step_times(width: int, layers: int, rounds: int) -> dict[str, float]:
 
 def update_times(rounds: int) -> dict[str, float]:
     """Milliseconds of one update (4 epochs of 8 minibatches) on a rollout that is already there."""
-    models = {}
-    for name, vgs in SCALERS.items():
-        model = DistributionalPPO(
-            "MlpLstmPolicy", BatchedBars(), n_steps=N_STEPS, batch_size=1024, n_epochs=4, seed=0, device="cpu",
-            policy_kwargs={"lstm_hidden_size": 64, "net_arch": [64, 64]}, vgs=vgs,
-        )  # fmt: skip
-        models[name] = model.learn(N_ENVS * N_STEPS)
+    workload = WORKLOADS["64 envs"]
+    models = {name: build(DistributionalPPO, workload, vgs=vgs) for name, vgs in SCALERS.items()}
+    for model in models.values():
+        model.learn(workload.n_envs * N_STEPS)
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(rounds):
         for name, model in models.items():
