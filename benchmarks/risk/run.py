@@ -47,7 +47,7 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 SEEDS = range(5)
 ALPHA = 0.05
-N_ENVS, N_ENVS_CRASH = 16, 64  # a crash of 1 % is seen only in larger rollouts
+N_ENVS, N_ENVS_CRASH = 16, 128  # a crash of 1 % is seen only in larger rollouts
 
 
 NOTES = """

@@ -49,6 +49,7 @@ class Workload:
     lstm: int | None = 64  # None: no memory
     shared: bool = False  # one LSTM for actor and critics
     settings: dict[str, Any] = field(default_factory=dict)  # of Leeward alone
+    beside_itself: bool = False  # what the settings cost, against Leeward as it comes instead of its peers
 
 
 WORKLOADS = {
@@ -58,8 +59,8 @@ WORKLOADS = {
     "1024 envs": Workload(1024),
     "LSTM 256": Workload(lstm=256),
     "one shared LSTM": Workload(shared=True),
-    "128 quantiles": Workload(settings={"n_quantiles": 128}),
-    "categorical, 51 atoms": Workload(settings={"critic": "categorical"}),
+    "128 quantiles": Workload(settings={"n_quantiles": 128}, beside_itself=True),
+    "categorical, 51 atoms": Workload(settings={"critic": "categorical"}, beside_itself=True),
     "one critic": Workload(settings={"twin_critics": False}),
     "no memory": Workload(lstm=None),
 }
@@ -126,11 +127,11 @@ def plain_system(plain: BareNetwork | SegmentPPO) -> System:
 
 
 def systems_of(workload: Workload) -> dict[str, System]:
-    """Leeward, its bare network, and its peers; beside other settings of Leeward's, Leeward as it comes."""
+    """Leeward, its bare network, and its peers or Leeward as it comes."""
     own = workload.settings
     found = {"leeward": model_system(DistributionalPPO, workload, CORES, **own)}
     found["bare network"] = plain_system(BareNetwork(build(DistributionalPPO, workload, **own), workload.n_envs))
-    if own:
+    if workload.beside_itself:
         return found | {"leeward as it comes": model_system(DistributionalPPO, workload, CORES)}
     name, peer = ("PPO", PPO) if workload.lstm is None else ("RecurrentPPO", RecurrentPPO)
     for threads in sorted({1, CORES}):
