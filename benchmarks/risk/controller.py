@@ -55,7 +55,7 @@ def crash(rng: np.random.Generator, n: int) -> Floats:
 
 CASES = [
     *(Case(f"gaussian {share:.0%}", gaussian, 0.01 - 0.02 * 2.0627, share, 2048, 146) for share in (0.3, 0.5, 0.8)),
-    Case("crash 50%", crash, -0.032, 0.5, 8192, 49),
+    Case("crash 50%", crash, -0.032, 0.5, 16_384, 25),
 ]
 CHOICES = {
     "chosen": Constants(),

@@ -224,9 +224,9 @@ def main() -> None:
         found[name] = measure_apart(name, arguments.processes, arguments.rounds)
         lines += lines_of(name, found[name])
         print("\n".join(lines_of(name, found[name])), flush=True)
-    if arguments.write:
-        (HERE / "SPEED.md").write_text("\n".join([*lines, "", "![](speed.svg)", ""]), encoding="utf-8")
-        (HERE / "speed.svg").write_text(plot(found), encoding="utf-8")
+        if arguments.write:  # after each, so that an end before the last one loses nothing
+            (HERE / "SPEED.md").write_text("\n".join([*lines, "", "![](speed.svg)", ""]), encoding="utf-8")
+            (HERE / "speed.svg").write_text(plot(found), encoding="utf-8")
 
 
 if __name__ == "__main__":
