@@ -82,7 +82,7 @@ def test_replicas_stay_equal_where_shares_have_other_numbers_of_sequences(batch_
 
 def test_what_is_not_finite_in_one_process_is_left_out_and_the_others_make_up_for_it():
     def spoil(model: DistributionalPPO) -> None:
-        evaluate, calls = model.updater._evaluate, []
+        evaluate, calls = model.updater._evaluate_actor, []
 
         def spoiled(*arguments: Any) -> Any:
             calls.append(None)
@@ -90,7 +90,7 @@ def test_what_is_not_finite_in_one_process_is_left_out_and_the_others_make_up_fo
             return found._replace(log_prob=found.log_prob * torch.nan) if len(calls) == 2 else found
 
         if model.peers.rank == 1:
-            model.updater._evaluate = spoiled
+            model.updater._evaluate_actor = spoiled
 
     first, second = as_several(2, functions(), ENVS * STEPS, prepare=spoil, **settings(learning_rate=0.01))
     assert first.last_metrics["train/skipped_minibatches"] == 1.0
