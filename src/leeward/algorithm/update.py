@@ -79,9 +79,9 @@ class Updater:
         self.drops_out = any(
             getattr(module, "dropout", 0.0) or isinstance(module, _MOODY) for module in policy.modules()
         )
+        self.apart = policy.halves_are_apart
         # Actor and critics at the same time. Not if they draw random numbers, which come from torch's one generator;
         # not without memory, where operations are so short that the interpreter is what they would wait for.
-        self.apart = policy.halves_are_apart
         self.side_by_side = (
             self.apart and policy.cell is not None and policy.device.type == "cpu" and not self.drops_out
         )
