@@ -41,7 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gru, one critic, micro-batches": {"memory": "gru", "twin_critics": False, "micro_batch_size": 7},
     "normaliser, value clipping": {"policy_kwargs": {"normalize_observations": True}, "clip_range_vf": 0.1},
     "risk": {"risk": {"alpha": 0.3, "limit": 0.0}},
-    "adversary": {"adversary": {"epsilon": 0.1, "value_weight": 1.0}},
+    "no memory": {"memory": None},
     "own extractors": {"observation": "image", "policy_kwargs": {"share_features_extractor": False}},
 }
 
@@ -74,7 +74,7 @@ APART: dict[str, tuple[dict[str, Any], bool]] = {
     "own convolutions": ({"observation": "image", "policy_kwargs": {"share_features_extractor": False}}, True),
     "dropout": ({"policy_kwargs": {"n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.1}}}, False),
     "random activations": ({"policy_kwargs": {"activation_fn": nn.RReLU}}, False),
-    "no memory": ({"memory": None}, False),
+    "no memory": ({"memory": None}, True),
 }
 
 

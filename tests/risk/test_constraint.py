@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.config.learning import Risk
+from leeward.networks.policy import DistributionalPolicy
 
 from ..engine.worlds import Look, build, collect, learn, parameters_of
 from .worlds import Ledger, Recorder, discounted_sum, earning, recorded
@@ -30,6 +31,13 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "episodes": [EPISODES],
     "exploring and deployed": [ONE, {"alpha": 0.45, "limit": -0.2, "binds": "deployed", "deployed_share": 0.4}],
 }
+
+
+def costs_of(policy: DistributionalPolicy, seen: torch.Tensor) -> torch.Tensor:  # (B, K)
+    """The predicted cost-to-go of observations, by a policy without memory."""
+    costs = policy.judge(policy.critic_latent(seen, ()))[1]
+    assert costs is not None
+    return costs
 
 
 def constrained(risk: Any, env: Any = None, **kwargs: Any) -> DistributionalPPO:
@@ -59,7 +67,7 @@ def judged(model: DistributionalPPO, ledgers: list[Ledger], unit: float = 1.0) -
     if (normaliser := model.get_vec_normalize_env()) is not None:
         assert not normaliser.norm_obs  # the record is of observations as they came
     with torch.no_grad():
-        successors = np.stack([policy.costs(torch.as_tensor(row), ()).numpy() for row in seen]).astype(np.float64)
+        successors = predicted(torch.stack([costs_of(policy, torch.as_tensor(row)) for row in seen]))
     for k, ledger in enumerate(ledgers):
         risk = ledger.risk
         counted = deployed if risk.binds == "deployed" else ~deployed
@@ -136,7 +144,7 @@ def test_heads_keep_their_predictions_when_their_unit_changes() -> None:
         seen = buffer.observations[4]
         with torch.no_grad():
             units = [*heads.cost_stds.tolist(), float(heads.step_std)]
-            return policy.costs(seen, ()), policy.outlook(seen, ())[0].values, units
+            return costs_of(policy, seen), policy.outlook(seen, ())[0].values, units
 
     costs, steps, units = predictions()
     buffer.risk.step_returns.mul_(7.0)  # a wilder rollout

@@ -206,8 +206,6 @@ def test_callbacks_see_the_locals_of_sb3():
         shape = ACTIONS[actions].shape
         assert seen["actions"].shape == seen["clipped_actions"].shape == (3, *shape)
         assert seen["actions"].dtype == seen["clipped_actions"].dtype == kind
-        assert seen["values"].shape == (3, 1)
-        assert seen["log_probs"].shape == (3,)
         assert seen["rewards"].shape == seen["dones"].shape == (3,)
         assert seen["new_obs"].shape == (3, 3) and len(seen["infos"]) == 3
         if actions == "box":

@@ -16,29 +16,38 @@ MUTANTS = [
     row(
         "N3 the state after the step is stored",
         "rollout/collector",
-        "            buffer.starts[t] = starts\n",
-        "            buffer.starts[t] = starts\n            buffer.store_memory(t, step.memory)\n",
+        "            steps.append(step)\n",
+        "            steps.append(step)\n            buffer.store_memory(t, step.memory)\n",
         "ratio.py",
     ),
     row(
         "N4 values from a second forward pass",
         "rollout/collector",
-        "buffer.raw_values[t] = step.values",
-        "buffer.raw_values[t] = self.policy.values(observation, step.memory)",
+        "            steps.append(step)\n",
+        "            again = self.policy.critic_latent(observation, step.memory)\n"
+        "            steps.append(step._replace(critic_latent=again))\n",
+        "rollout.py",
+    ),
+    row(
+        "A8 final observations are mixed up",
+        "rollout/collector",
+        "*(latent for _, _, latent in finals)",
+        "*(latent for _, _, latent in reversed(finals))",
         "rollout.py",
     ),
     row(
         "A8 a time limit is valued with the memory before its step",
         "rollout/collector",
-        "self._finals(truncated, infos, step.memory, t)",
-        "self._finals(truncated, infos, memory, t)",
+        "self._look_at_finals(truncated, infos, step.memory, t)",
+        "self._look_at_finals(truncated, infos, memory, t)",
         "rollout.py",
     ),
     row(
         "A8 a time limit's final observation is fed twice",
         "rollout/collector",
-        "self.policy.values(finals, own)",
-        "self.policy.values(finals, self.policy.advance(finals.unsqueeze(0), own))",
+        "        return self.policy.critic_latent(seen, ",
+        "        memory = self.policy.advance(seen.unsqueeze(0), tuple(part[:, envs] for part in memory))\n"
+        "        envs = list(range(len(envs)))\n        return self.policy.critic_latent(seen, ",
         "rollout.py",
     ),
     row(
@@ -51,15 +60,15 @@ MUTANTS = [
     row(
         "A-FP3 the rollout does not forget at an episode's start",
         "rollout/collector",
-        "memory = forget(self.memory, starts) if self.starts.any() else self.memory",
-        "memory = self.memory",
+        "            if self.starts.any():\n",
+        "            if False:\n",
         "sequences.py",
     ),
     row(
         "A-FP3 one env's end makes all of them forget",
         "rollout/collector",
-        "memory = forget(self.memory, starts) if self.starts.any() else self.memory",
-        "memory = forget(self.memory, starts.any().expand_as(starts))",
+        "memory = forget(memory, torch.as_tensor(self.starts, device=device))\n            masks",
+        "memory = forget(memory, torch.as_tensor(self.starts | self.starts.any(), device=device))\n            masks",
         "rollout.py",
     ),
     row(
@@ -251,8 +260,22 @@ MUTANTS = [
     row(
         "A6 an infinite log-ratio passes",
         "algorithm/update",
-        "finite = bool(torch.isfinite(losses.total.detach() + log_ratios))",
-        "finite = bool(torch.isfinite(losses.total))",
+        "return bool(torch.isfinite(loss.detach() + rows.real(policy.log_ratio).sum()))",
+        "return bool(torch.isfinite(loss))",
+        "update.py",
+    ),
+    row(
+        "A6 one half learns from a minibatch in which the other is not finite",
+        "algorithm/update",
+        "        finite = policy_is_finite and value_is_finite\n        if not finite:",
+        "        finite = policy_is_finite and value_is_finite\n        if False:",
+        "update.py",
+    ),
+    row(
+        "A6 a skipped micro-batch takes the gradients of those before it along",
+        "algorithm/update",
+        "None if p.grad is None else p.grad.clone() for p",
+        "None for p",
         "update.py",
     ),
     row(

@@ -221,8 +221,9 @@ MUTANTS = [
     row(
         "a truncated episode costs nothing afterwards",
         COLLECTOR,
-        "risk.next_costs[t, truncated] = self.policy.costs(finals, own)",
-        "risk.next_costs[t, truncated] = 0.0",
+        "            spread(costs, buffer.risk.costs, buffer.risk.next_costs)\n",
+        "            spread(costs, buffer.risk.costs, buffer.risk.next_costs)\n"
+        "            buffer.risk.next_costs[cut] = 0.0\n",
         EQUATIONS,
     ),
     # The multiplier

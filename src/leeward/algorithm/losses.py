@@ -194,7 +194,7 @@ def policy_losses(
         policy_term = policy_term + weights.kl_penalty * total(kl)
     entropy = total(evaluation.entropy)
     return PolicyLosses(
-        loss=policy_term - weights.ent_coef * entropy,
+        loss=policy_term if weights.ent_coef == 0.0 else policy_term - weights.ent_coef * entropy,
         policy=policy_term,
         surrogate=surrogate,
         awr=awr,

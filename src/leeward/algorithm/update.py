@@ -80,11 +80,8 @@ class Updater:
             getattr(module, "dropout", 0.0) or isinstance(module, _MOODY) for module in policy.modules()
         )
         self.apart = policy.halves_are_apart
-        # Actor and critics at the same time. Not if they draw random numbers, which come from torch's one generator;
-        # not without memory, where operations are so short that the interpreter is what they would wait for.
-        self.side_by_side = (
-            self.apart and policy.cell is not None and policy.device.type == "cpu" and not self.drops_out
-        )
+        # Actor and critics at the same time. Not if they draw random numbers, which come from torch's one generator.
+        self.side_by_side = self.apart and policy.device.type == "cpu" and not self.drops_out
 
     def run(self, lesson: Lesson, rng: np.random.Generator, halves: Lanes) -> dict[str, float]:
         """Train on one rollout, in two lanes only if actor and critics may be `side_by_side`.
@@ -151,20 +148,13 @@ class Updater:
         own, used, kl_sum = 0 if batch is None else batch.n_real, 0.0, 0.0
         for part in () if batch is None else _micro_batches(batch, self.micro_batch_size):
             rows = gather(lesson.buffer, lesson.advantages, part)
-            before = _before(part, memory)
-            actor, losses = self._losses(lesson, rows, before, halves)
+            actor, losses, finite = self._pass(lesson, rows, _before(part, memory), own, halves)
             if look:
                 _tally_start(tally, lesson.buffer.starts, rows, actor)
-            if lesson.attack is not None:
-                losses = lesson.attack.harden(losses, rows, before, lesson.weights)
-            # An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself.
-            log_ratios = rows.real(losses.policy.log_ratio).sum()
-            finite = bool(torch.isfinite(losses.total.detach() + log_ratios))
             told.add(rows, actor, losses.policy, finite)
             if not finite:
                 tally.extreme("sum", "train/skipped_minibatches", 1.0)
                 continue
-            self._backward(losses, own, halves)
             _tally_losses(tally, rows, losses, lesson.weights)
             used += rows.n_real
             if self.kl_stop.target is not None:
@@ -184,30 +174,56 @@ class Updater:
         self._tally_gradients(tally, report, n_real, skips_count=lesson.peers.rank == 0)
         return True
 
-    def _losses(self, lesson: Lesson, rows: Rows, before: Memory, halves: Lanes) -> tuple[ActorEvaluation, Losses]:
-        """Forward. Halves that share parameters are evaluated together, so that what they share runs once."""
-        policy, weights = self.policy, lesson.weights
-        together = None
-        if not self.apart:
-            together = policy.evaluate(rows.observations, rows.actions, before, rows.action_masks)
-
-        def of_policy() -> tuple[ActorEvaluation, PolicyLosses]:
-            actor = self._evaluate_actor(rows, before) if together is None else together.actor
-            return actor, policy_losses(policy, rows, actor, weights)
-
-        def of_values() -> ValueLosses:
-            critic = policy.evaluate_critic(rows.observations, before) if together is None else together.critic
-            return value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
-
-        (actor, first), second = halves.both(of_policy, of_values)
-        return actor, Losses(first, second)
-
-    def _backward(self, losses: Losses, n_real: int, halves: Lanes) -> None:
-        """Gradients of the mean over `n_real` steps."""
-        if not self.apart:
+    def _pass(
+        self, lesson: Lesson, rows: Rows, before: Memory, n_real: int, halves: Lanes
+    ) -> tuple[ActorEvaluation, Losses, bool]:
+        """Forward and backward; whether all is finite. If so, the gradients of the mean over `n_real` steps have been
+        added, else none."""
+        if self.apart and lesson.attack is None:
+            return self._pass_in_halves(lesson, rows, before, n_real, halves)
+        # What actor and critics share runs once, and what the adversary adds is drawn from one generator.
+        actor, critic = self.policy.evaluate(rows.observations, rows.actions, before, rows.action_masks)
+        losses = Losses(
+            policy_losses(self.policy, rows, actor, lesson.weights),
+            value_losses(self.policy, rows, critic, lesson.targets, lesson.weights, lesson.risk),
+        )
+        if lesson.attack is not None:
+            losses = lesson.attack.harden(losses, rows, before, lesson.weights)
+        finite = _finite(losses.total, rows, losses.policy)
+        if finite:
             (losses.total / n_real).backward()
-            return
-        halves.both((losses.policy.loss / n_real).backward, (losses.value.loss / n_real).backward)
+        return actor, losses, finite
+
+    def _pass_in_halves(
+        self, lesson: Lesson, rows: Rows, before: Memory, n_real: int, halves: Lanes
+    ) -> tuple[ActorEvaluation, Losses, bool]:
+        """The actor's pass and the critics', side by side if there are two lanes."""
+        policy, weights = self.policy, lesson.weights
+        # None but behind the first of several micro-batches.
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.pipeline.parameters]
+
+        def of_policy() -> tuple[ActorEvaluation, PolicyLosses, bool]:
+            actor = self._evaluate_actor(rows, before)
+            losses = policy_losses(policy, rows, actor, weights)
+            finite = _finite(losses.loss, rows, losses)
+            if finite:
+                (losses.loss / n_real).backward()
+            return actor, losses, finite
+
+        def of_values() -> tuple[ValueLosses, bool]:
+            critic = policy.evaluate_critic(rows.observations, before)
+            losses = value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
+            finite = bool(torch.isfinite(losses.loss.detach()))
+            if finite:
+                (losses.loss / n_real).backward()
+            return losses, finite
+
+        (actor, first, policy_is_finite), (second, value_is_finite) = halves.both(of_policy, of_values)
+        finite = policy_is_finite and value_is_finite
+        if not finite:  # one half may have added its own
+            for parameter, gradient in zip(self.pipeline.parameters, gradients, strict=True):
+                parameter.grad = gradient
+        return actor, Losses(first, second), finite
 
     def _evaluate_actor(self, rows: Rows, before: Memory) -> ActorEvaluation:
         return self.policy.evaluate_actor(rows.observations, rows.actions, before, rows.action_masks)
@@ -298,6 +314,11 @@ def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
         mask = batch.mask[:, chosen]
         length = int(mask.any(1).nonzero().max()) + 1
         yield Batch(batch.sequences[chosen], batch.rows[:length, chosen], mask[:length], int(mask.sum()))
+
+
+def _finite(loss: Tensor, rows: Rows, policy: PolicyLosses) -> bool:
+    """An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself."""
+    return bool(torch.isfinite(loss.detach() + rows.real(policy.log_ratio).sum()))
 
 
 def _before(batch: Batch, memory: Memory) -> Memory:

@@ -55,6 +55,8 @@ class Recurrence(nn.Module):
                 now = (torch.gru_cell(features, before[0], *weights),)
             after.append(now)
             features = now[0]
+        if self.layers == 1:  # a view is cheaper than a stack
+            return features.unsqueeze(0), tuple(part.unsqueeze(0) for part in after[0])
         return features.unsqueeze(0), tuple(torch.stack(part) for part in zip(*after, strict=True))
 
     def initial(self, batch: int) -> Memory:

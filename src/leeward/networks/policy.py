@@ -54,14 +54,12 @@ _STEP_LEVELS = 32  # of the distribution one step ahead
 
 
 class Step(NamedTuple):
-    """What one step of the rollout needs; B envs, C critics."""
+    """What one step of the rollout needs, and no more: the rest is computed for all its steps at once."""
 
     action: Tensor  # (B, A), the head's own form: what is stored and learned from
     env_action: Tensor  # (B, ...), what the env takes
-    log_prob: Tensor  # (B,)
     action_parameters: Tensor  # (B, P)
-    values: Tensor  # (B, C, N), raw outputs of the value heads
-    costs: Tensor | None  # (B, K), predicted cost-to-go of each constraint
+    critic_latent: Tensor  # (B, H), for `judge`
     memory: Memory  # after the step
 
 
@@ -247,15 +245,21 @@ class DistributionalPolicy(BasePolicy):
         parameters, action = self.action_head.act(latent[0], noise, action_masks)
         if deployed is not None:
             action = torch.where(deployed.unsqueeze(-1), self.action_head.mode(parameters), action)
-        return Step(
-            action,
-            self.action_head.to_env(action),
-            self.action_head.log_prob(parameters, action),
-            parameters,
-            self._values(critic_latent)[0],
-            None if self.risk_heads is None else self.risk_heads.costs(critic_latent[0]),
-            memory,
-        )
+        return Step(action, self.action_head.to_env(action), parameters, critic_latent[0], memory)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:  # (..., P), (..., A) -> (...)
+        """Of actions in the head's own form."""
+        return self.action_head.log_prob(parameters, action)
+
+    def judge(self, critic_latent: Tensor) -> tuple[Tensor, Tensor | None]:  # (..., H) -> (..., C, N), (..., K)
+        """Raw values, and the predicted cost-to-go of each constraint."""
+        costs = None if self.risk_heads is None else self.risk_heads.costs(critic_latent)
+        return self._values(critic_latent), costs
+
+    def critic_latent(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, H)
+        """What the critics read of an observation that follows `memory`, which is read and not advanced."""
+        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
+        return self._latents(sequence, memory)[1][0]
 
     def evaluate(
         self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
@@ -309,24 +313,16 @@ class DistributionalPolicy(BasePolicy):
 
     def values(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, C, N)
         """Raw values of an observation that follows `memory`, which is read and not advanced."""
-        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
-        return self._values(self._latents(sequence, memory)[1])[0]
+        return self._values(self.critic_latent(observation, memory))
 
     def outlook(
         self, observation: Observation, memory: Memory
     ) -> tuple[ValueDistribution | None, ValueDistribution]:  # (B, ...)
         """What comes after an observation that follows `memory`: the next step's risk variable (None for a policy
         trained without `risk=`), and the discounted return."""
-        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
-        latent = self._latents(sequence, memory)[1][0]
+        latent = self.critic_latent(observation, memory)
         step = None if self.risk_heads is None else self.risk_heads.step(latent)
         return step, self.distribution(self._values(latent))
-
-    def costs(self, observation: Observation, memory: Memory) -> Tensor:  # (B, ...) -> (B, K)
-        """Predicted cost-to-go of an observation that follows `memory`, which is read and not advanced."""
-        assert self.risk_heads is not None
-        sequence = map_observation(lambda value: value.unsqueeze(0), observation)
-        return self.risk_heads.costs(self._latents(sequence, memory)[1])[0]
 
     def advance(self, observation: Observation, memory: Memory) -> Memory:  # (L, S, ...)
         """The memory after a run of observations."""

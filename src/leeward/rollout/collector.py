@@ -1,4 +1,5 @@
-"""Collect a rollout: one forward pass per step, the memory stored before it, every fault named by env and step."""
+"""Collect a rollout: one pass through the memory per step, values of all steps at once,
+every fault named by env and step."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,7 +13,7 @@ from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.standing import RawObservation, Standing
-from leeward.rollout.types import RolloutPolicy
+from leeward.rollout.types import RolloutPolicy, RolloutStep
 
 __all__ = ["Collector", "RawObservation", "as_tensors"]
 
@@ -56,18 +57,25 @@ class Collector:
     def collect(self, buffer: RolloutBuffer, noise: Tensor, hold: int | None, on_step: OnStep) -> bool:
         """Fill the buffer; False when `on_step`, called after every step with SB3's locals, asked to stop.
 
-        `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all).
+        `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all). A step computes what the env
+        waits for; log-probabilities and values of all steps follow at the end, a few large operations.
         """
-        T, _ = buffer.shape
+        T, B = buffer.shape
         device, risk = self.policy.device, buffer.risk
         deployed = None if risk is None else risk.deployed
+        steps = list[RolloutStep]()
+        starts, rewards_of, ended = np.empty((T, B), bool), np.empty((T, B), np.float32), np.empty((T, B), bool)
+        step_returns = None if risk is None else np.empty((T, B))
+        finals = list[tuple[int, list[int], Tensor]]()  # time, envs, what the critics read: of truncated episodes
         self.policy.set_training_mode(False)
         for t in range(T):
             observation = as_tensors(self.observation, device)
-            starts = torch.as_tensor(self.starts, device=device)
             buffer.store_observation(t, observation)
             buffer.store_memory(t, self.memory)
-            memory = forget(self.memory, starts) if self.starts.any() else self.memory
+            starts[t] = self.starts
+            memory = self.memory
+            if self.starts.any():
+                memory = forget(memory, torch.as_tensor(self.starts, device=device))
             masks = self._action_masks(t)
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
             step = self.policy.act(observation, memory, drawn, masks, deployed)
@@ -75,32 +83,16 @@ class Collector:
             stepped, rewards, dones, infos = self.env.step(env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
             self._check(new_observation, rewards, f"step {t} of the rollout")
-            truncated = _truncated(dones, infos)
-
-            buffer.starts[t] = starts
-            buffer.actions[t] = step.action
-            buffer.action_parameters[t] = step.action_parameters
-            buffer.log_probs[t] = step.log_prob
-            buffer.raw_values[t] = step.values
-            buffer.rewards[t] = torch.as_tensor(rewards, dtype=torch.float32, device=device)
-            ended = torch.as_tensor(dones, device=device)
-            buffer.ended[t] = ended
-            buffer.terminated[t] = ended
+            steps.append(step)
+            rewards_of[t], ended[t] = rewards, dones
             if masks is not None and buffer.action_masks is not None:
                 buffer.action_masks[t] = masks
-            if truncated:
-                buffer.terminated[t, truncated] = False
-                finals, own = self._finals(truncated, infos, step.memory, t)
-                buffer.raw_next_values[t, truncated] = self.policy.values(finals, own)
-            if risk is not None:
-                assert step.costs is not None
-                risk.step_returns[t] = torch.as_tensor(self._step_returns(rewards, infos, t), device=device)
-                risk.costs[t] = step.costs
-                if truncated:
-                    risk.next_costs[t, truncated] = self.policy.costs(finals, own)
+            if truncated := _truncated(dones, infos):
+                finals.append((t, truncated, self._look_at_finals(truncated, infos, step.memory, t)))
+            if step_returns is not None:
+                step_returns[t] = self._step_returns(rewards, infos, t)
 
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
-            values = self.policy.pessimistic(step.values).unsqueeze(-1)  # (B, 1), as SB3's
             # SB3 shows callbacks whole numbers for discrete actions, and continuous ones before they are clipped.
             discrete = env_action.dtype.kind == "i"
             actions = env_action if discrete else step.action.cpu().numpy().reshape(env_action.shape)
@@ -111,8 +103,6 @@ class Collector:
                     "obs_tensor": observation,
                     "actions": actions,
                     "clipped_actions": env_action,
-                    "values": values,
-                    "log_probs": step.log_prob,
                     "new_obs": new_observation,
                     "rewards": rewards,
                     "dones": dones,
@@ -121,20 +111,41 @@ class Collector:
                 }
             ):
                 return False
-        self._successors(buffer)
+        for column, found in ((buffer.starts, starts), (buffer.rewards, rewards_of), (buffer.ended, ended)):
+            column.copy_(torch.as_tensor(found))
+        if risk is not None:
+            risk.step_returns.copy_(torch.as_tensor(step_returns))
+        torch.stack([step.action for step in steps], out=buffer.actions)
+        torch.stack([step.action_parameters for step in steps], out=buffer.action_parameters)
+        buffer.log_probs.copy_(self.policy.log_prob(buffer.action_parameters, buffer.actions))
+        self._judge(buffer, torch.stack([step.critic_latent for step in steps]), finals)
         return True
 
-    def _successors(self, buffer: RolloutBuffer) -> None:
-        """Each step's successor value: the next row's, the final observation's where the episode was truncated
-        (already there), and the last observation's behind the last row."""
-        goes_on = ~buffer.ended  # (T, B)
-        memory = forget(self.memory, torch.as_tensor(self.starts, device=goes_on.device))
-        last = as_tensors(self.observation, self.policy.device)
-        successor = torch.cat([buffer.raw_values[1:], self.policy.values(last, memory)[None]])
-        buffer.raw_next_values[goes_on] = successor[goes_on]
+    def _judge(self, buffer: RolloutBuffer, latents: Tensor, finals: list[tuple[int, list[int], Tensor]]) -> None:
+        """Values and costs of every step and of its successor: the next row's, the final observation's where the
+        episode was truncated, and the last observation's behind the last row."""
+        T, B = buffer.shape
+        device = latents.device
+        memory = forget(self.memory, torch.as_tensor(self.starts, device=device))
+        last = self.policy.critic_latent(as_tensors(self.observation, device), memory)
+        values, costs = self.policy.judge(
+            torch.cat([latents.flatten(0, 1), last, *(latent for _, _, latent in finals)])
+        )
+        cut = torch.zeros((T, B), dtype=torch.bool, device=device)
+        for t, envs, _ in finals:
+            cut[t, envs] = True
+        torch.logical_and(buffer.ended, ~cut, out=buffer.terminated)
+
+        def spread(found: Tensor, own: Tensor, successors: Tensor) -> None:  # (T·B + B + finals, ...)
+            rows = found[: (T + 1) * B].unflatten(0, (T + 1, B))
+            own.copy_(rows[:-1])
+            successors.copy_(rows[1:])
+            successors[cut] = found[(T + 1) * B :]  # finals are in the order of time, and of envs within a step
+
+        spread(values, buffer.raw_values, buffer.raw_next_values)
         if buffer.risk is not None:
-            successor = torch.cat([buffer.risk.costs[1:], self.policy.costs(last, memory)[None]])
-            buffer.risk.next_costs[goes_on] = successor[goes_on]
+            assert costs is not None
+            spread(costs, buffer.risk.costs, buffer.risk.next_costs)
 
     def _step_returns(self, rewards: np.ndarray, infos: Any, t: int) -> np.ndarray:  # (B,) float64
         """The return of this step as the env tells it, else its reward, before any VecNormalize."""
@@ -154,8 +165,8 @@ class Collector:
             )
         return found
 
-    def _finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> tuple[Observation, Memory]:
-        """The final observations of truncated episodes, with their own memory after the step: to be fed once."""
+    def _look_at_finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> Tensor:  # (len(envs), H)
+        """What the critics read of the final observations of truncated episodes, fed once to their own memory."""
         finals = [infos[env].get("terminal_observation") for env in envs]
         for env, final in zip(envs, finals, strict=True):
             if final is None:
@@ -169,7 +180,8 @@ class Collector:
         else:
             stacked = np.stack(finals)
         _check_observation(stacked, f"step {t} of the rollout, final observation", envs=envs)
-        return as_tensors(stacked, self.policy.device), tuple(part[:, envs] for part in memory)
+        seen = as_tensors(stacked, self.policy.device)
+        return self.policy.critic_latent(seen, tuple(part[:, envs] for part in memory))
 
     def _action_masks(self, t: int) -> Tensor | None:
         if not self.masked:

@@ -12,26 +12,22 @@ __all__ = ["RolloutPolicy", "RolloutStep"]
 
 
 class RolloutStep(Protocol):
-    """What one step gives for B envs, C critics, N values each."""
+    """What one step gives for B envs."""
 
     @property
     def action(self) -> Tensor: ...  # (B, A), the form that is stored and learned from
     @property
     def env_action(self) -> Tensor: ...  # (B, ...), what the env takes
     @property
-    def log_prob(self) -> Tensor: ...  # (B,)
-    @property
     def action_parameters(self) -> Tensor: ...  # (B, P)
     @property
-    def values(self) -> Tensor: ...  # (B, C, N), raw
-    @property
-    def costs(self) -> Tensor | None: ...  # (B, K), of each constraint
+    def critic_latent(self) -> Tensor: ...  # (B, H), for `judge`
     @property
     def memory(self) -> Memory: ...  # after the step
 
 
 class RolloutPolicy(Protocol):
-    """A policy that can be stepped, asked for values without stepping, and given noise."""
+    """A policy that can be stepped, looked into without stepping, asked for values of many steps, and given noise."""
 
     @property
     def device(self) -> torch.device: ...
@@ -47,8 +43,8 @@ class RolloutPolicy(Protocol):
         action_masks: Tensor | None = None,
         deployed: Tensor | None = None,
     ) -> RolloutStep: ...
-    def values(self, observation: Observation, memory: Memory) -> Tensor: ...
-    def costs(self, observation: Observation, memory: Memory) -> Tensor: ...
-    def pessimistic(self, values: Tensor) -> Tensor: ...
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor: ...
+    def critic_latent(self, observation: Observation, memory: Memory) -> Tensor: ...
+    def judge(self, critic_latent: Tensor) -> tuple[Tensor, Tensor | None]: ...
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]: ...
     def set_training_mode(self, mode: bool) -> None: ...
