@@ -70,8 +70,7 @@ def judged(model: DistributionalPPO, ledgers: list[Ledger], unit: float = 1.0) -
         successors = predicted(torch.stack([costs_of(policy, torch.as_tensor(row)) for row in seen]))
     for k, ledger in enumerate(ledgers):
         risk = ledger.risk
-        counted = deployed if risk.binds == "deployed" else ~deployed
-        costs = ledger.costs(variable, dones, counted)
+        costs = ledger.costs(variable, dones, deployed)
         ahead = predicted(buffer.risk.costs[..., k])
         default_lambda = 1.0 if risk.measure == "episode_return" else model.gae_lambda
         cost_advantages = discounted_sum(
@@ -218,7 +217,7 @@ def test_an_episode_cut_by_a_reset_does_not_count_into_the_next_one(again: str, 
         n_envs, begin = 5, 0
         model = DistributionalPPO.load(tmp_path / "m", Recorder(earning(n_envs, ends=0.07)))
     first = model.risk_control.constraints[0]
-    kept = len(first.pool)
+    kept = len(first.bound.rollouts)
     model.learn(11 * n_envs)
     record = recorded(model)
     variable, dones = record.variable()[begin:], np.array(record.dones)[begin:]
@@ -229,7 +228,7 @@ def test_an_episode_cut_by_a_reset_does_not_count_into_the_next_one(again: str, 
     assert np.abs(running).min() > 0.01 and kept > 0
     if n_envs == ENVS:
         totals = [total for (end, _), total in sorted(whole_episodes(record, begin).items())]
-        assert_allclose(first.pool[-1], totals, rtol=1e-12)
+        assert_allclose(first.bound.rollouts[-1], totals, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:risk. the (tail is measured on|limit is on the return)")
@@ -240,15 +239,15 @@ def test_just_enough_rollouts_are_pooled() -> None:
 
     def see(model: DistributionalPPO) -> None:
         counts.append(int(model.rollout_buffer.ended.sum()))
-        sizes = [len(part) for part in model.risk_control.constraints[0].pool]
+        sizes = [len(part) for part in model.risk_control.constraints[0].bound.rollouts]
         assert sizes == counts[-len(sizes) :]
         assert sum(sizes[1:]) < 28 and (sum(sizes) >= 28 or sizes == counts)
         totals = [total for (end, _), total in sorted(whole_episodes(recorded(model)).items())]
-        pooled = torch.cat(model.risk_control.constraints[0].pool)
+        pooled = torch.cat(model.risk_control.constraints[0].bound.rollouts)
         assert_allclose(pooled, totals[-sum(sizes) :], rtol=1e-12)
 
     learn(model, 8, Look(see))
-    assert len(model.risk_control.constraints[0].pool) < 8
+    assert len(model.risk_control.constraints[0].bound.rollouts) < 8
 
 
 def test_a_thin_tail_warns_once_and_is_pooled_until_it_has_ten_samples() -> None:
@@ -351,7 +350,7 @@ def test_a_checkpoint_holds_multipliers_tails_pools_and_units(tmp_path: Any) -> 
     assert loaded.risk_control.state_dict() == model.risk_control.state_dict()
     for name in ("multiplier", "integral", "previous_gap", "quantile", "tail", "best"):
         assert kept["constraints"][1][name] not in (None, 0.0), name
-    assert any(kept["constraints"][1]["running"]) and len(kept["constraints"][1]["pool"]) > 1
+    assert any(kept["constraints"][1]["running"]) and len(kept["constraints"][1]["bound"]) > 1
 
 
 def test_weights_of_another_model_bring_the_units_of_their_risk_heads() -> None:

@@ -118,6 +118,7 @@ class Ledger:
         self.risk = risk
         self.totals = [0.0] * n_envs
         self.pool: list[list[float]] = []
+        self.learning_pool: list[list[float]] = []
         self.nu = self.tail = math.nan
         self.multiplier = self.integral = self.before = 0.0
 
@@ -135,33 +136,40 @@ class Ledger:
                     self.totals[b] = 0.0
         return found
 
-    def costs(self, variable: Array, ended: NDArray[Any], counted: NDArray[Any]) -> Array:  # (T, B)
+    def costs(self, variable: Array, ended: NDArray[Any], deployed: NDArray[Any]) -> Array:  # (T, B)
         risk = self.risk
         outcomes = self.outcomes(variable, ended)
-        fresh = [x for (_, b), x in sorted(outcomes.items()) if counted[b]]
-        if fresh:
-            self.pool.append(fresh)
-        while sum(map(len, self.pool[1:])) >= 10.0 / risk.alpha:
-            del self.pool[0]
-        samples = sorted(x for part in self.pool for x in part)
-        share = risk.alpha * len(samples)
+        bound = self.pooled(self.pool, outcomes, deployed if risk.binds == "deployed" else ~deployed)
+        share = risk.alpha * len(bound)
         whole = math.floor(share + 1e-9)
         # The worst α: whole samples, and the rest of the mass from the next one.
-        tail = (sum(samples[:whole]) + (share - whole) * (samples[whole] if share > whole + 1e-9 else 0.0)) / share
-        value_at_risk = samples[math.ceil(share - 1e-9) - 1]
+        tail = (sum(bound[:whole]) + (share - whole) * (bound[whole] if share > whole + 1e-9 else 0.0)) / share
+        self.measured, self.value_at_risk, self.n_tail = tail, bound[math.ceil(share - 1e-9) - 1], share
+        # The price is set by those who learn, whoever is limited.
+        learning = self.pooled(self.learning_pool, outcomes, ~deployed)
+        nu = learning[math.ceil(risk.alpha * len(learning) - 1e-9) - 1]
         first = math.isnan(self.nu)
         weight = 1.0 if first else risk.smoothing
-        self.measured, self.value_at_risk, self.n_tail = tail, value_at_risk, share
-        self.nu = value_at_risk if first else (1.0 - weight) * self.nu + weight * value_at_risk
+        self.nu = nu if first else (1.0 - weight) * self.nu + weight * nu
         self.tail = tail if first else (1.0 - weight) * self.tail + weight * tail
         if risk.limit is not None:
-            mean = sum(samples) / len(samples)
-            std = math.sqrt(sum((x - mean) ** 2 for x in samples) / len(samples))
+            mean = sum(bound) / len(bound)
+            std = math.sqrt(sum((x - mean) ** 2 for x in bound) / len(bound))
             self.control((risk.limit - self.tail) / max(abs(risk.limit), std))
         costs = np.zeros(variable.shape)
         for place, x in outcomes.items():
             costs[place] = max(self.nu - x, 0.0) / risk.alpha
         return costs
+
+    def pooled(
+        self, pool: list[list[float]], outcomes: dict[tuple[int, int], float], counted: NDArray[Any]
+    ) -> list[float]:
+        """Outcomes of the last rollouts, sorted: 10 in the tail, or all there are."""
+        if fresh := [x for (_, b), x in sorted(outcomes.items()) if counted[b]]:
+            pool.append(fresh)
+        while sum(map(len, pool[1:])) >= 10.0 / self.risk.alpha:
+            del pool[0]
+        return sorted(x for part in pool for x in part)
 
     def control(self, gap: float) -> None:
         risk = self.risk

@@ -41,8 +41,8 @@ MUTANTS = [
     row(
         "jobs: each process has a tail of its own",
         "algorithm/risk_constraint",
-        "constraint.observe(step_returns, ended, counted)",
-        "constraint.observe(step_returns + peers.rank, ended, counted)",
+        "constraint.observe(step_returns, ended, quiet)",
+        "constraint.observe(step_returns + peers.rank, ended, quiet)",
         ONE,
     ),
     row(

@@ -45,6 +45,30 @@ class RiskTargets:
     step: quantile.SortedTargets  # (T·B, 1)
 
 
+class _Pool:
+    """Outcomes of the last rollouts: as many rollouts as it takes to have `needed` samples, and no more."""
+
+    def __init__(self, needed: float) -> None:
+        self.needed = needed
+        self.rollouts: list[Tensor] = []  # each (n,), the oldest first
+
+    def add(self, fresh: Tensor) -> None:  # (n,)
+        if len(fresh):
+            self.rollouts.append(fresh)
+        while len(self.rollouts) > 1 and sum(len(part) for part in self.rollouts[1:]) >= self.needed:
+            self.rollouts.pop(0)
+
+    @property
+    def samples(self) -> Tensor | None:  # (n,); None before the first
+        return torch.cat(self.rollouts) if self.rollouts else None
+
+    def state(self) -> list[list[float]]:
+        return [part.tolist() for part in self.rollouts]
+
+    def load_state(self, state: list[list[float]]) -> None:
+        self.rollouts = [torch.tensor(part, dtype=torch.float64) for part in state]
+
+
 class Constraint:
     """One risk variable, its measured tail, and the multiplier."""
 
@@ -56,7 +80,11 @@ class Constraint:
         self.best = -math.inf  # the mildest tail measured so far
         self.updates = 0
         self.running = torch.zeros(n_envs, dtype=torch.float64)  # return of each env's episode up to now
-        self.pool: list[Tensor] = []  # the last rollouts' samples, as many as the tail needs
+        needed = _MIN_TAIL / config.alpha
+        self.bound = _Pool(needed)  # outcomes of the policy whose tail is limited
+        # Outcomes of the policy that learns. ν is *their* quantile: with that of a policy without noise, half of all
+        # actions around it would count as losses where returns have little noise, and their cost would have no slope.
+        self.learning = _Pool(needed) if config.binds == "deployed" else self.bound
         self.warned: set[str] = set()
 
     @property
@@ -65,17 +93,19 @@ class Constraint:
         return self.multiplier + self.config.cvar_weight
 
     def observe(
-        self, step_returns: Tensor, ended: Tensor, counted: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) -> cost (T, B)
-        """Measure the tail, move the multiplier, and price every step. `counted` are the envs whose tail binds."""
+        self, step_returns: Tensor, ended: Tensor, deployed: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) bool -> cost (T, B)
+        """Measure the tail, move the multiplier, and price every step. Envs in `deployed` act without noise."""
         values, known = self._variable(step_returns, ended)
-        self._pool(values[:, counted][known[:, counted]])
+        self.learning.add(values[:, ~deployed][known[:, ~deployed]])
+        if self.config.binds == "deployed":
+            self.bound.add(values[:, deployed][known[:, deployed]])
         metrics = {"risk/multiplier": self.multiplier}
-        cost = torch.zeros_like(values)
-        if self.pool:
-            samples = torch.cat(self.pool)
+        if (samples := self.bound.samples) is not None:
             metrics = self._measure(samples)
-            assert self.quantile is not None
+        cost = torch.zeros_like(values)
+        if (samples := self.learning.samples) is not None:
+            self.quantile = _blend(self.quantile, _value_at_risk(samples, self.config.alpha), self.config.smoothing)
             cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
         return cost, metrics
@@ -90,14 +120,6 @@ class Constraint:
             self.running = self.running.masked_fill(over, 0.0)
         return totals, ended  # the whole cost falls on the last step
 
-    def _pool(self, fresh: Tensor) -> None:  # (n,)
-        """Keep as many of the last rollouts as a tail of 10 samples needs, and no more."""
-        if len(fresh):
-            self.pool.append(fresh)
-        needed = _MIN_TAIL / self.config.alpha
-        while len(self.pool) > 1 and sum(len(part) for part in self.pool[1:]) >= needed:
-            self.pool.pop(0)
-
     def _measure(self, samples: Tensor) -> dict[str, float]:  # (n,)
         config = self.config
         n_tail = config.alpha * len(samples)
@@ -109,13 +131,11 @@ class Constraint:
                 "per rollout measure it sooner",
             )
         measured = float(cvar.from_samples(samples, config.alpha))
-        value_at_risk = float(samples.kthvalue(max(1, math.ceil(n_tail - 1e-9))).values)
         self.best = max(self.best, measured)
-        self.quantile = _blend(self.quantile, value_at_risk, config.smoothing)
         self.tail = _blend(self.tail, measured, config.smoothing)
         metrics = {
             "risk/cvar_measured": measured,
-            "risk/var_measured": value_at_risk,
+            "risk/var_measured": _value_at_risk(samples, config.alpha),
             "risk/tail_samples": n_tail,
         }
         if config.limit is not None:
@@ -167,7 +187,8 @@ class Constraint:
             "best": None if self.best == -math.inf else self.best,
             "updates": self.updates,
             "running": self.running.tolist(),
-            "pool": [part.tolist() for part in self.pool],
+            "bound": self.bound.state(),
+            "learning": None if self.learning is self.bound else self.learning.state(),
             "warned": sorted(self.warned),
         }
 
@@ -176,7 +197,9 @@ class Constraint:
             setattr(self, name, state[name])
         self.best = -math.inf if state["best"] is None else state["best"]
         self.running = torch.tensor(state["running"], dtype=torch.float64)
-        self.pool = [torch.tensor(part, dtype=torch.float64) for part in state["pool"]]
+        self.bound.load_state(state["bound"])
+        if self.learning is not self.bound:
+            self.learning.load_state(state["learning"])
         self.warned = set(state["warned"])
 
 
@@ -227,8 +250,7 @@ class RiskControl:
         total, weights = torch.zeros_like(advantages), 0.0
         for k, constraint in enumerate(self.constraints):
             config = constraint.config
-            counted = quiet if config.binds == "deployed" else ~quiet
-            costs, found = constraint.observe(step_returns, ended, counted)
+            costs, found = constraint.observe(step_returns, ended, quiet)
             cost = peers.own(costs)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(
@@ -294,6 +316,10 @@ class RiskControl:
         for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
             scale.load_state_dict(each)
         self.step_scale.load_state_dict(state["step_scale"])
+
+
+def _value_at_risk(samples: Tensor, alpha: float) -> float:  # (n,)
+    return float(samples.kthvalue(max(1, math.ceil(alpha * len(samples) - 1e-9))).values)
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:
