@@ -49,7 +49,7 @@ TERMS = (
     "value shift",
 )
 # Exploration does not fade: after so few rollouts every ratio would be clipped.
-RISK = [{"alpha": 0.4, "limit": 0.0, "std_scale_end": None}, {"alpha": 0.7, "cvar_weight": 0.5, "std_scale_end": None}]
+RISK = [{"alpha": 0.4, "limit": 0.0, "std_scale_end": 1.0}, {"alpha": 0.7, "cvar_weight": 0.5, "std_scale_end": 1.0}]
 
 
 def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tensor]:

@@ -51,6 +51,28 @@ def test_the_atom_at_the_value_at_risk_counts_in_part():
     assert float(cvar.from_atoms(probs[shuffled], support[shuffled], 0.05)) == pytest.approx(-4.6)
 
 
+def test_the_value_at_risk_is_the_last_sample_of_the_tail():
+    samples = tensor([[3.0, -1.0, 2.0, 0.0, 1.0], [9.0, 5.0, 8.0, 6.0, 7.0]], dtype=F64)
+    # 5 samples: α = 0.4 ends with the second smallest, α = 0.41 reaches into the third, α = 0.01 has the smallest.
+    for alpha, expected in ((0.4, [0.0, 6.0]), (0.41, [1.0, 7.0]), (0.01, [-1.0, 5.0]), (1.0, [3.0, 9.0])):
+        assert cvar.value_at_risk(samples, alpha).tolist() == expected
+
+
+def test_the_standard_error_by_hand():
+    # 4 samples, α = 0.5: ν = 2, (ν − X)⁺/α = 2, 0, 0, 0, with mean 0.5 and variance 0.75; over √4.
+    assert float(cvar.standard_error(tensor([1.0, 2.0, 3.0, 4.0], dtype=F64), 0.5)) == pytest.approx(0.75**0.5 / 2.0)
+
+
+@pytest.mark.parametrize("name", ["normal", "crash"])
+def test_the_standard_error_is_the_spread_of_the_estimate(name):
+    rng = np.random.default_rng(0)
+    shape = (2000, 1500)
+    draws = rng.standard_normal(shape) if name == "normal" else np.where(rng.random(shape) < 0.01, -0.2, 0.01)
+    samples = torch.as_tensor(draws)
+    spread = float(cvar.from_samples(samples, 0.05).std())
+    assert float(cvar.standard_error(samples, 0.05).mean()) == pytest.approx(spread, rel=0.06)
+
+
 def test_the_empirical_tail_keeps_its_worst_sample():
     # 40 samples: one at −100, the others 0. α = 0.05 covers two of them: −50. A winsorised tail would say 0.
     samples = torch.zeros(3, 40, dtype=F64)

@@ -164,7 +164,9 @@ def test_bounded_actions_are_squashed_under_a_limit_only() -> None:
         return model.policy.squash_output, model.entropy_schedule.config.std_scale_end
 
     assert scheme(None) == scheme({"alpha": 0.1}) == (False, None)
-    assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, Risk().std_scale_end)
+    assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, 0.05)
+    assert scheme({"limit": -1.0, "std_scale_end": 0.3}) == (True, 0.3)
+    assert Risk(limit=-1.0, binds="deployed").exploration_end == 0.5  # its tail has no noise in it
 
 
 def test_a_constant_learning_rate_falls_under_a_limit_and_a_schedule_is_left_alone() -> None:

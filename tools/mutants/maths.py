@@ -210,6 +210,18 @@ MUTANTS = [
         "    check_last_axis",
     ),
     row(
+        "a value at risk one sample too low where α·n is not whole",
+        "cvar",
+        "math.ceil(alpha * samples.shape[-1] - 1e-9)",
+        "math.floor(alpha * samples.shape[-1])",
+    ),
+    row(
+        "the error of a tail is that of a mean",
+        "cvar",
+        "beyond = (value_at_risk(samples, alpha).unsqueeze(-1) - samples).clamp(min=0.0) / alpha",
+        "beyond = samples",
+    ),
+    row(
         "A10 tail grid with uniform nodes",
         "quantile",
         "tail, tail_weights = gauss_legendre(n_tail, 0.0, alpha)",

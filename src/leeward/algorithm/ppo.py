@@ -389,7 +389,7 @@ class DistributionalPPO(BaseAlgorithm):
 
     def _default_entropy(self) -> Entropy:
         """Without `entropy=` exploration fades under a constraint: noise widens the tail that is being measured."""
-        ends = [each.std_scale_end for each in self.risk if each.acts and each.std_scale_end is not None]
+        ends = [each.exploration_end for each in self.risk if each.acts]
         return Entropy(std_scale_end=min(ends)) if ends else Entropy()
 
     def _effective_sequence_length(self) -> int:

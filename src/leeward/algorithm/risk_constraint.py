@@ -105,7 +105,8 @@ class Constraint:
             metrics = self._measure(samples)
         cost = torch.zeros_like(values)
         if (samples := self.learning.samples) is not None:
-            self.quantile = _blend(self.quantile, _value_at_risk(samples, self.config.alpha), self.config.smoothing)
+            fresh = float(cvar.value_at_risk(samples, self.config.alpha))
+            self.quantile = _blend(self.quantile, fresh, self.config.smoothing)
             cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
         return cost, metrics
@@ -131,16 +132,20 @@ class Constraint:
                 "per rollout measure it sooner",
             )
         measured = float(cvar.from_samples(samples, config.alpha))
+        error = float(cvar.standard_error(samples, config.alpha))
         self.best = max(self.best, measured)
         self.tail = _blend(self.tail, measured, config.smoothing)
         metrics = {
             "risk/cvar_measured": measured,
-            "risk/var_measured": _value_at_risk(samples, config.alpha),
+            "risk/cvar_standard_error": error,
+            "risk/var_measured": float(cvar.value_at_risk(samples, config.alpha)),
             "risk/tail_samples": n_tail,
         }
         if config.limit is not None:
             if self.updates >= config.warmup:
-                self._control(max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
+                # Averaging over rollouts takes some of the error off.
+                distance = config.margin * error * math.sqrt(config.smoothing / (2.0 - config.smoothing))
+                self._control(distance, max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
             metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
             if self.multiplier >= config.ceiling:
                 self._warn(
@@ -151,11 +156,11 @@ class Constraint:
                 )
         return metrics | {"risk/multiplier": self.multiplier}
 
-    def _control(self, unit: float) -> None:
-        """The gap relative to `unit`, so that one learning rate serves every unit."""
+    def _control(self, distance: float, unit: float) -> None:
+        """The gap, `distance` inside the limit, relative to `unit`, so that one learning rate serves every unit."""
         config = self.config
         assert self.tail is not None and config.limit is not None
-        value, limit = self.tail / unit, config.limit / unit
+        value, limit = (self.tail - distance) / unit, config.limit / unit
         if config.controller == "dual":
             self.multiplier = lagrangian.dual_ascent(
                 self.multiplier, value, limit=limit, lr=config.learning_rate, ceiling=config.ceiling
@@ -316,10 +321,6 @@ class RiskControl:
         for scale, each in zip(self.cost_scales, state["cost_scales"], strict=True):
             scale.load_state_dict(each)
         self.step_scale.load_state_dict(state["step_scale"])
-
-
-def _value_at_risk(samples: Tensor, alpha: float) -> float:  # (n,)
-    return float(samples.kthvalue(max(1, math.ceil(alpha * len(samples) - 1e-9))).values)
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:

@@ -80,7 +80,7 @@ class Risk(Frozen):
     binds: Literal["rollout", "deployed"] = Field(
         "rollout", description="whose tail: the policy as it explores, or the deterministic one"
     )
-    deployed_share: float = Field(0.25, gt=0, lt=1, description="binds deployed: share of envs that act without noise")
+    deployed_share: float = Field(0.5, gt=0, lt=1, description="binds deployed: share of envs that act without noise")
     controller: Literal["pid", "dual"] = Field("pid", description="how the multiplier follows the gap")
     learning_rate: PositiveFloat = Field(0.1, description="growth of the multiplier per rollout and relative gap")
     proportional: float = Field(3.0, ge=0, description="pid: part of the multiplier that is the gap itself")
@@ -90,17 +90,30 @@ class Risk(Frozen):
     smoothing: float = Field(
         0.5, gt=0, le=1, description="weight of the newest rollout in the tail the multiplier sees; 1: no smoothing"
     )
+    margin: float = Field(
+        0.5, ge=0, description="standard errors of the measured tail by which the multiplier keeps it inside the limit"
+    )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
     gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
     gae_lambda: float | None = Field(
         None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return, 1 for whole episodes"
     )
     std_scale_end: PositiveFloat | None = Field(
-        0.05, description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; None: no annealing"
+        None,
+        description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; 1: no annealing; None: "
+        "0.05, or 0.5 when it binds the deployed policy",
     )
     lr_scale_end: PositiveFloat | None = Field(
         0.3, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
     )
+
+    @property
+    def exploration_end(self) -> float:
+        """To what share exploration fades. The tail of the policy as it explores holds its noise; that of the deployed
+        policy does not, and there the noise that is left is what can still steer."""
+        if self.std_scale_end is not None:
+            return self.std_scale_end
+        return 0.5 if self.binds == "deployed" else 0.05
 
     @property
     def acts(self) -> bool:

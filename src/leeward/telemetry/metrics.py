@@ -338,6 +338,12 @@ _SECTIONS: dict[str, list[Metric]] = {
             "CVaR of the risk variable over the rollout, of the policy that the limit binds (exploring, or deployed)",
             needs="risk",
         ),
+        Metric(
+            "risk/cvar_standard_error",
+            "unit of X",
+            "standard error of risk/cvar_measured, as if outcomes were independent",
+            needs="risk",
+        ),
         Metric("risk/var_measured", "unit of X", "its α-quantile, the start of that tail", needs="risk"),
         Metric(
             "risk/tail_samples",
