@@ -84,6 +84,16 @@ def test_the_long_format_of_finrl_is_a_panel():
     np.testing.assert_array_equal(bars.close[3:, 1], 2 * CLOSES[3:])
 
 
+@pytest.mark.parametrize("column", ["time", "date"])
+def test_old_row_numbers_are_not_times(column, tmp_path):
+    lower = FRAME.rename(columns=str.lower).reset_index(names=column)
+    filtered = pd.concat([lower.iloc[:3], lower])[3:]
+    assert not isinstance(filtered.index, pd.RangeIndex)
+    assert from_frame(filtered).fingerprint == EXPECTED
+    filtered.to_parquet(tmp_path / "asset.parquet")
+    assert load(tmp_path / "asset.parquet").fingerprint == EXPECTED
+
+
 def test_a_directory_is_a_panel_of_its_files(tmp_path):
     FRAME.to_csv(tmp_path / "AAA.csv")
     (2 * FRAME.iloc[3:]).to_csv(tmp_path / "BBB.csv")

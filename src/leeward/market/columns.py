@@ -69,7 +69,10 @@ def read_columns(table: Table, *, asset: str, time_zone: str) -> Columns | None:
 def _flatten(table: Table) -> pd.DataFrame:
     """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker."""
     frame = table.frame
-    if not isinstance(frame.index, pd.RangeIndex):
+    numbered = pd.api.types.is_integer_dtype(frame.index) and frame.columns.nlevels == 1 and "time" in _find(frame)
+    if numbered:  # rows that were filtered or joined keep their old numbers
+        frame = frame.reset_index(drop=True)
+    elif not isinstance(frame.index, pd.RangeIndex):
         frame = frame.rename_axis(index=str(frame.index.name or "time")).reset_index()
     if frame.columns.nlevels != 2:
         return frame
