@@ -5,10 +5,12 @@
 Env-steps per second of CPU time (one thread; so that other programs on the machine count less), 64 envs, one asset, 16
 features, random discrete positions; medians of five rounds, the systems taking turns, after a warm-up that is not
 counted. `--write` stores the table in benchmarks/env/RESULTS.md. Peers that are not installed are left out.
-gym-trading-env pins an old ccxt: keep it out of the environment Leeward lives in (pip install --no-deps --target).
+gym-trading-env pins an old ccxt, and FinRL brokers' clients: keep them out of the environment Leeward lives in (`pip
+install --no-deps --target peers gym-trading-env finrl`, then PYTHONPATH=peers; FinRL's env also wants matplotlib).
 """
 
 import argparse
+import importlib.util
 import os
 import platform
 import statistics
@@ -153,6 +155,45 @@ def gym_trading_env(market: Market) -> Callable[[], int]:
     return go
 
 
+def finrl(market: Market) -> Callable[[], int]:
+    """FinRL's StockTradingEnv on the same bars with 16 indicators."""
+    import pandas as pd
+
+    package = importlib.util.find_spec("finrl")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("finrl")
+    # The file alone: the package imports brokers and trainers.
+    place = Path(package.submodule_search_locations[0]) / "meta/env_stock_trading/env_stocktrading.py"
+    spec = importlib.util.spec_from_file_location("finrl_env", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    indicators = [f"feature_{i}" for i in range(16)]
+    frame = pd.DataFrame({"date": market.bars.time, "tic": "A", "close": market.bars.close[:, 0]})
+    frame[indicators] = market.features[:, 0, :16]
+    envs = [
+        module.StockTradingEnv(
+            df=frame, stock_dim=1, hmax=100, initial_amount=1_000_000, num_stock_shares=[0], buy_cost_pct=[0.001],
+            sell_cost_pct=[0.001], reward_scaling=1e-4, state_space=3 + len(indicators), action_space=1,
+            tech_indicator_list=indicators, print_verbosity=10**9,
+        )
+        for _ in range(N_ENVS)
+    ]  # fmt: skip
+    for env in envs:
+        env.reset(seed=0)
+    steps = 10
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, N_ENVS, 1))
+
+    def go() -> int:
+        for row in actions:
+            for env, action in zip(envs, row, strict=True):
+                if env.step(action)[2]:
+                    env.reset()
+        return steps * N_ENVS
+
+    return go
+
+
 def portfolio(n_assets: int) -> Market:
     """The NASDAQ bars side by side, so that each asset-step does the same work."""
     one = load("sample:nasdaq")
@@ -175,7 +216,8 @@ def main() -> None:
         "gymnasium Env (one)": single_env(market),
         "kernel, 10 assets (asset-steps)": kernel_only(portfolio(10)),
     }
-    for name, make in (("gym-anytrading", gym_anytrading), ("gym-trading-env", gym_trading_env)):
+    peers = {"gym-anytrading": gym_anytrading, "gym-trading-env": gym_trading_env, "FinRL StockTradingEnv": finrl}
+    for name, make in peers.items():
         try:
             systems[name] = make(market)
         except ImportError:
@@ -197,7 +239,6 @@ def main() -> None:
 
 def table(rates: dict[str, list[float]]) -> str:
     median = {name: statistics.median(values) for name, values in rates.items()}
-    peer = median.get("gym-anytrading")
     lines = [
         "# Speed of the trading environment",
         "",
@@ -205,11 +246,11 @@ def table(rates: dict[str, list[float]]) -> str:
         f"thread ({platform.machine()}, Python {platform.python_version()}); medians of {ROUNDS} rounds in turns. "
         f"Load average of the machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
         "",
-        "| system | env-steps/s | lowest - highest | × gym-anytrading |",
+        "| system | env-steps/s | lowest - highest | kernel is faster by |",
         "|---|---|---|---|",
     ]
     for name, values in rates.items():
-        ratio = f"{median[name] / peer:,.2f}" if peer else "-"
+        ratio = f"{median['kernel'] / median[name]:,.3g} ×"
         lines.append(f"| {name} | {median[name]:,.0f} | {min(values):,.0f} - {max(values):,.0f} | {ratio} |")
     ten = median["kernel"] / median["kernel, 10 assets (asset-steps)"]
     lines += ["", f"10 assets: time per asset-step is {ten:.2f} × that of one asset.", ""]
