@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
@@ -156,3 +157,30 @@ def test_an_error_in_one_lane_waits_for_the_other(two_threads: None, failing: in
         assert ended.is_set()
         assert halves.both(lambda: 1, lambda: 2) == (1, 2)  # and go on
     assert torch.get_num_threads() == 2
+
+
+class Backed(FlattenExtractor):
+    """Reads through a module that somebody else may hold too."""
+
+    def __init__(self, space: Any, backbone: nn.Module) -> None:
+        super().__init__(space)
+        self.backbone = backbone
+
+    def forward(self, observations: Tensor) -> Tensor:
+        read: Tensor = self.backbone(super().forward(observations))
+        return read
+
+
+def test_two_extractors_may_hold_one_module() -> None:
+    (size,) = build().observation_space.shape
+    kwargs = {"features_extractor_class": Backed, "share_features_extractor": False}
+    for backbone, apart in ((nn.Linear(size, size), False), (nn.Tanh(), True)):
+        settings = kwargs | {"features_extractor_kwargs": {"backbone": backbone}}
+        assert build(policy_kwargs=settings).policy.halves_are_apart == apart
+
+
+def test_an_adversary_keeps_all_threads_to_itself(two_threads: None) -> None:
+    model = build(n_envs=5, adversary={"epsilon": 0.1})
+    seen: list[int] = []
+    learn(model, 2, Look(lambda _: seen.append(torch.get_num_threads())))
+    assert seen == [2, 2]

@@ -59,8 +59,12 @@ def test_the_value_at_risk_is_the_last_sample_of_the_tail():
 
 
 def test_the_standard_error_by_hand():
-    # 4 samples, α = 0.5: ν = 2, (ν − X)⁺/α = 2, 0, 0, 0, with mean 0.5 and variance 0.75; over √4.
-    assert float(cvar.standard_error(tensor([1.0, 2.0, 3.0, 4.0], dtype=F64), 0.5)) == pytest.approx(0.75**0.5 / 2.0)
+    # 4 samples, α = 0.5: ν = 3, (ν − X)⁺/α = 4, 2, 0, 0, with mean 1.5 and variance 2.75; over √4.
+    four = tensor([1.0, 2.0, 3.0, 4.0], dtype=F64)
+    assert float(cvar.standard_error(four, 0.5)) == pytest.approx(2.75**0.5 / 2.0)
+    # α = 0.6 reaches into the third sample, ν = 3 again: the same, divided by 0.6 instead.
+    assert float(cvar.standard_error(four, 0.6)) == pytest.approx(2.75**0.5 / 2.0 * 0.5 / 0.6)
+    assert float(cvar.standard_error(four, 1.0)) == pytest.approx(1.25**0.5 / 2.0)  # that of the mean
 
 
 @pytest.mark.parametrize("name", ["normal", "crash"])

@@ -1,5 +1,6 @@
 """binds='deployed': some envs show the policy as it will be used. They are measured, and teach it nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,41 @@ def test_the_pull_of_the_constraint_is_measured_on_exploring_envs() -> None:
     plain, loud = fresh(), fresh()
     loud._targets.risk.risk_part[:, QUIET] = 1e4
     assert pull(loud) == pull(plain) > 0.0
+
+
+def test_what_is_told_of_the_policy_is_told_of_those_who_explore() -> None:
+    model = deployed(memory=None, batch_size=None, n_epochs=1, learning_rate=0.0)
+    learn(model, 1)
+    buffer = model.rollout_buffer
+    assert buffer is not None
+    entropy = model.policy.action_head.entropy(buffer.action_parameters)[:, :3]
+    assert model.last_metrics["train/policy_entropy"] == pytest.approx(float(entropy.mean()), rel=1e-5)
+
+
+def test_the_kl_stop_is_not_diluted_by_envs_that_do_not_explore() -> None:
+    def stopped(target: float) -> float:
+        model = deployed(memory=None, batch_size=None, n_epochs=6, learning_rate=0.02, target_kl=target)
+        learn(model, 1)
+        return model.last_metrics["train/kl_stop_epoch"]
+
+    model = deployed(memory=None, batch_size=None, n_epochs=2, learning_rate=0.02)
+    learn(model, 1)
+    # Two epochs, and none had moved before the first: the mean over both is half of the second one's.
+    second = 2.0 * model.last_metrics["train/approx_kl"]
+    assert second > 1e-4
+    assert stopped(0.95 * second / 1.5) == 1.0  # 1.5: what a target may be exceeded by
+    assert stopped(1.05 * second / 1.5) > 1.0
+
+
+@pytest.mark.parametrize("binds", ["rollout", "deployed"])
+def test_a_limit_on_another_policy_begins_to_measure_anew(binds: str, tmp_path: Path) -> None:
+    before = {"rollout": "deployed", "deployed": "rollout"}[binds]
+    model = build(memory=None, env=earning(ENVS), risk=RISK | {"binds": before})
+    learn(model, 2)
+    model.save(tmp_path / "model")
+    other = DistributionalPPO.load(tmp_path / "model", model.env, risk=RISK | {"binds": binds})
+    constraint = other.risk_control.constraints[0]
+    assert constraint.multiplier == model.risk_control.constraints[0].multiplier
+    assert constraint.tail is None and constraint.bound.samples is None
+    other.learn(2 * other.n_steps * ENVS)
+    assert constraint.tail is not None

@@ -155,9 +155,12 @@ class Ledger:
         if risk.limit is not None:
             mean = sum(bound) / len(bound)
             std = math.sqrt(sum((x - mean) ** 2 for x in bound) / len(bound))
-            beyond = [max(self.value_at_risk - x, 0.0) / risk.alpha for x in bound]
+            beside = bound[min(math.floor(share + 1e-9), len(bound) - 1)]
+            beyond = [max(beside - x, 0.0) / risk.alpha for x in bound]
             spread = math.sqrt(sum(b * b for b in beyond) / len(bound) - (sum(beyond) / len(bound)) ** 2)
-            error = spread / math.sqrt(len(bound)) * math.sqrt(risk.smoothing / (2.0 - risk.smoothing))
+            error = spread / math.sqrt(len(bound))
+            if len(self.pool) == 1:
+                error *= math.sqrt(risk.smoothing / (2.0 - risk.smoothing))
             self.control((risk.limit - self.tail + risk.margin * error) / max(abs(risk.limit), std))
         costs = np.zeros(variable.shape)
         for place, x in outcomes.items():

@@ -449,7 +449,7 @@ def test_a_file_cut_short_or_with_a_flipped_byte_is_an_error_and_nothing_else(sa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=99), "expected leeward-checkpoint version 1, got 99"),
+        (lambda m: m.update(version=99), "expected leeward-checkpoint version 2, got 99"),
         (lambda m: m.update(format="other"), "not a Leeward checkpoint"),
         (lambda m: [1, 2], "not a Leeward checkpoint"),
         (lambda m: m.pop("counters") and None, "its manifest lacks counters"),

@@ -16,16 +16,15 @@ MUTANTS = [
     row(
         "N3 the state after the step is stored",
         "rollout/collector",
-        "            steps.append(step)\n",
-        "            steps.append(step)\n            buffer.store_memory(t, step.memory)\n",
+        "            latents.append(step.critic_latent)\n",
+        "            latents.append(step.critic_latent)\n            buffer.store_memory(t, step.memory)\n",
         "ratio.py",
     ),
     row(
         "N4 values from a second forward pass",
         "rollout/collector",
-        "            steps.append(step)\n",
-        "            again = self.policy.critic_latent(observation, step.memory)\n"
-        "            steps.append(step._replace(critic_latent=again))\n",
+        "            latents.append(step.critic_latent)\n",
+        "            latents.append(self.policy.critic_latent(observation, step.memory))\n",
         "rollout.py",
     ),
     row(
@@ -281,7 +280,7 @@ MUTANTS = [
     row(
         "lanes: two threads on a shared extractor",
         "networks/policy",
-        "return not (self.shared_lstm or shared_extractor)",
+        "return not (self.shared_lstm or own & theirs)",
         "return not self.shared_lstm",
         "lanes.py",
     ),

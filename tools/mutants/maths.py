@@ -218,8 +218,8 @@ MUTANTS = [
     row(
         "the error of a tail is that of a mean",
         "cvar",
-        "beyond = (value_at_risk(samples, alpha).unsqueeze(-1) - samples).clamp(min=0.0) / alpha",
-        "beyond = samples",
+        "return ((beside - samples).clamp(min=0.0) / alpha).std(-1, correction=0) / math.sqrt(M)",
+        "return samples.std(-1, correction=0) / math.sqrt(M)",
     ),
     row(
         "A10 tail grid with uniform nodes",

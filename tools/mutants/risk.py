@@ -386,8 +386,8 @@ MUTANTS = [
     row(
         "deployed envs are in the measured pull",
         "algorithm/update",
-        "learned = rows.mask if rows.exploring is None else rows.mask & rows.exploring",
-        "learned = rows.mask",
+        "pull = loss.masked_fill(~rows.learned, 0.0).sum()",
+        "pull = loss.masked_fill(~rows.mask, 0.0).sum()",
         QUIET,
     ),
 ]

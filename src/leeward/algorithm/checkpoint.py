@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 Model = TypeVar("Model", bound="DistributionalPPO")
-FORMAT, VERSION = "leeward-checkpoint", 1
+FORMAT, VERSION = "leeward-checkpoint", 2
 Path = str | pathlib.Path | io.BufferedIOBase
 Rngs = list[tuple[dict[str, Any], dict[str, Tensor]]]  # of the processes after the first: what `pack_rng` gives
 

@@ -72,6 +72,11 @@ class Rows:
         """Whether some steps are not real."""
         return self.n_real < self.mask.numel()
 
+    @property
+    def learned(self) -> Tensor:  # (L, S) bool
+        """The real steps from which the policy learns."""
+        return self.mask if self.exploring is None else self.mask & self.exploring
+
     def real(self, values: Tensor) -> Tensor:  # (L, S, ...) -> the same, 0 where a step is not real
         if not self.padded:
             return values

@@ -455,7 +455,8 @@ class DistributionalPPO(BaseAlgorithm):
 
     @contextmanager
     def _in_lanes(self) -> Iterator[None]:
-        with lanes(wanted=self.updater.side_by_side) as self._lanes:
+        # What an adversary adds to the losses of both halves is drawn from one generator.
+        with lanes(wanted=self.updater.side_by_side and self.state_adversary is None) as self._lanes:
             try:
                 yield
             finally:

@@ -82,8 +82,7 @@ class Constraint:
         self.running = torch.zeros(n_envs, dtype=torch.float64)  # return of each env's episode up to now
         needed = _MIN_TAIL / config.alpha
         self.bound = _Pool(needed)  # outcomes of the policy whose tail is limited
-        # Outcomes of the policy that learns. ν is *their* quantile: with that of a policy without noise, half of all
-        # actions around it would count as losses where returns have little noise, and their cost would have no slope.
+        # Outcomes of the policy that learns. ν is *their* quantile: see docs/ideas/risk.md.
         self.learning = _Pool(needed) if config.binds == "deployed" else self.bound
         self.warned: set[str] = set()
 
@@ -143,11 +142,13 @@ class Constraint:
         }
         if config.limit is not None:
             if self.updates >= config.warmup:
-                # Averaging over rollouts takes some of the error off.
-                distance = config.margin * error * math.sqrt(config.smoothing / (2.0 - config.smoothing))
-                self._control(distance, max(abs(config.limit), float(samples.std(correction=0)), 1e-12))
+                # Averaging over rollouts takes some of the error off, unless their samples are the same.
+                apart = len(self.bound.rollouts) == 1
+                left = math.sqrt(config.smoothing / (2.0 - config.smoothing)) if apart else 1.0
+                unit = max(abs(config.limit), float(samples.std(correction=0)), 1e-12)
+                self._control(config.margin * error * left, unit)
             metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
-            if self.multiplier >= config.ceiling:
+            if self.multiplier >= config.ceiling and self.tail < config.limit:
                 self._warn(
                     "ceiling",
                     f"risk: the multiplier is at its ceiling of {config.ceiling:g} and the limit {config.limit:g} is "
@@ -202,10 +203,14 @@ class Constraint:
             setattr(self, name, state[name])
         self.best = -math.inf if state["best"] is None else state["best"]
         self.running = torch.tensor(state["running"], dtype=torch.float64)
-        self.bound.load_state(state["bound"])
-        if self.learning is not self.bound:
-            self.learning.load_state(state["learning"])
         self.warned = set(state["warned"])
+        alone = self.learning is self.bound
+        if alone != (state["learning"] is None):  # a limit on another policy than before: its tail is not known yet
+            self.quantile, self.tail = None, None
+            return
+        self.bound.load_state(state["bound"])
+        if not alone:
+            self.learning.load_state(state["learning"])
 
 
 class RiskControl:

@@ -158,7 +158,8 @@ class Updater:
             _tally_losses(tally, rows, losses, lesson.weights)
             used += rows.n_real
             if self.kl_stop.target is not None:
-                kl_sum += float(policy_loss.kl_k3(losses.policy.log_ratio)[rows.mask].sum())
+                learned = policy_loss.kl_k3(losses.policy.log_ratio)[rows.learned]
+                kl_sum += rows.n_real * float(learned.mean()) if len(learned) else 0.0
         n_real, used, kl_sum = lesson.peers.join_gradients(self.pipeline.parameters, own, used, kl_sum)
         if used == 0:
             self.pipeline.guard.skipped(lesson.number)
@@ -175,12 +176,12 @@ class Updater:
         return True
 
     def _pass(
-        self, lesson: Lesson, rows: Rows, before: Memory, n_real: int, halves: Lanes
+        self, lesson: Lesson, rows: Rows, before: Memory, n_minibatch: int, halves: Lanes
     ) -> tuple[ActorEvaluation, Losses, bool]:
-        """Forward and backward; whether all is finite. If so, the gradients of the mean over `n_real` steps have been
-        added, else none."""
+        """Forward and backward; whether all is finite. If so, the gradients of the mean over the whole minibatch's
+        `n_minibatch` steps have been added, else none."""
         if self.apart and lesson.attack is None:
-            return self._pass_in_halves(lesson, rows, before, n_real, halves)
+            return self._pass_in_halves(lesson, rows, before, n_minibatch, halves)
         # What actor and critics share runs once, and what the adversary adds is drawn from one generator.
         actor, critic = self.policy.evaluate(rows.observations, rows.actions, before, rows.action_masks)
         losses = Losses(
@@ -191,15 +192,15 @@ class Updater:
             losses = lesson.attack.harden(losses, rows, before, lesson.weights)
         finite = _finite(losses.total, rows, losses.policy)
         if finite:
-            (losses.total / n_real).backward()
+            (losses.total / n_minibatch).backward()
         return actor, losses, finite
 
     def _pass_in_halves(
-        self, lesson: Lesson, rows: Rows, before: Memory, n_real: int, halves: Lanes
+        self, lesson: Lesson, rows: Rows, before: Memory, n_minibatch: int, halves: Lanes
     ) -> tuple[ActorEvaluation, Losses, bool]:
         """The actor's pass and the critics', side by side if there are two lanes."""
         policy, weights = self.policy, lesson.weights
-        # None but behind the first of several micro-batches.
+        # All None, except after the first of several micro-batches.
         gradients = [None if p.grad is None else p.grad.clone() for p in self.pipeline.parameters]
 
         def of_policy() -> tuple[ActorEvaluation, PolicyLosses, bool]:
@@ -207,7 +208,7 @@ class Updater:
             losses = policy_losses(policy, rows, actor, weights)
             finite = _finite(losses.loss, rows, losses)
             if finite:
-                (losses.loss / n_real).backward()
+                (losses.loss / n_minibatch).backward()
             return actor, losses, finite
 
         def of_values() -> tuple[ValueLosses, bool]:
@@ -215,7 +216,7 @@ class Updater:
             losses = value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
             finite = bool(torch.isfinite(losses.loss.detach()))
             if finite:
-                (losses.loss / n_real).backward()
+                (losses.loss / n_minibatch).backward()
             return losses, finite
 
         (actor, first, policy_is_finite), (second, value_is_finite) = halves.both(of_policy, of_values)
@@ -241,8 +242,7 @@ class Updater:
         rows = gather(lesson.buffer, risk_part, batch)
         log_ratio = self._evaluate_actor(rows, _before(batch, memory)).log_prob - rows.log_probs
         loss = policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=lesson.weights.clip_range)
-        learned = rows.mask if rows.exploring is None else rows.mask & rows.exploring
-        pull = loss.masked_fill(~learned, 0.0).sum() / batch.n_real
+        pull = loss.masked_fill(~rows.learned, 0.0).sum() / batch.n_real
         gradients = torch.autograd.grad(pull, list(self.policy.action_head.parameters()), allow_unused=True)
         norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
         tally.extreme("max", "risk/grad_norm", torch.linalg.vector_norm(torch.stack(norms)))
@@ -352,14 +352,20 @@ def _tally_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> N
 
 def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficients) -> None:
     n, policy, value = rows.n_real, losses.policy, losses.value
+    learned = n if rows.exploring is None else int(rows.learned.sum())
+    if learned:
+        of_policy = {
+            "train/policy_gradient_loss": policy.surrogate,
+            "train/policy_loss": policy.policy,
+            "train/entropy_loss": -policy.entropy,
+            "train/policy_entropy": policy.entropy,
+        }
+        for name, total in of_policy.items():
+            tally.sum_of(name, total, learned)
     sums = {
         "train/loss": losses.total,
-        "train/policy_gradient_loss": policy.surrogate,
-        "train/policy_loss": policy.policy,
         "train/value_loss": value.per_critic.mean(),
         "train/critic_loss_unclipped": value.per_critic_unclipped.mean(),
-        "train/entropy_loss": -policy.entropy,
-        "train/policy_entropy": policy.entropy,
     }
     sums |= {f"train/critic{i}_loss": each for i, each in enumerate(value.per_critic.unbind(), start=1)}
     if value.per_critic_clipped is not None and value.clipped is not None:
@@ -382,10 +388,10 @@ class _PolicyRows:
 
     def add(self, rows: Rows, actor: ActorEvaluation, losses: PolicyLosses, finite: bool) -> None:
         columns = torch.stack((losses.log_ratio, losses.kl_exact, actor.entropy.detach()))
-        columns = columns[:, rows.mask] if rows.padded else columns.flatten(1)
-        self.log_ratios.append(columns[0])
+        real = columns[:, rows.mask] if rows.padded else columns.flatten(1)
+        self.log_ratios.append(real[0])
         if finite:
-            self.columns.append(columns)
+            self.columns.append(real if rows.exploring is None else columns[:, rows.learned])
 
     def flush(self, tally: Tally) -> None:
         """Tell the tally of everything added since the last time."""
@@ -394,7 +400,7 @@ class _PolicyRows:
             nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
             for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
                 tally.extreme("sum", f"error/log_ratio_{name}", count)
-        if self.columns:
+        if sum(columns.shape[1] for columns in self.columns):
             log_ratio, kl, entropy = torch.cat(self.columns, 1)
             size, ratio = log_ratio.abs(), policy_loss.ratio(log_ratio)
             tally.mean(

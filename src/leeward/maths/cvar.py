@@ -73,10 +73,16 @@ def standard_error(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...
     """Of `from_samples`, for large M: the standard deviation of (ν − X)⁺/α over √M, ν the value at risk.
 
     CVaR = max_ν { ν − E(ν − X)⁺/α }, and at its maximum an error in ν counts in second order only (Trindade et al.
-    2007, J. Banking & Finance 31). Samples are independent: for a time series it is too small.
+    2007, J. Banking & Finance 31). Samples are independent: for a time series it is too small, and so it is where an
+    atom's probability is near α.
     """
-    beyond = (value_at_risk(samples, alpha).unsqueeze(-1) - samples).clamp(min=0.0) / alpha
-    return beyond.std(-1, correction=0) / math.sqrt(samples.shape[-1])
+    check_alpha(alpha)
+    check_last_axis(samples=samples)
+    check_finite(samples=samples)
+    M = samples.shape[-1]
+    # Where α·M is whole every ν up to the next sample is a maximiser, and the next sample lets all of the tail count.
+    beside = samples.kthvalue(min(M, math.floor(alpha * M + 1e-9) + 1), -1, keepdim=True).values
+    return ((beside - samples).clamp(min=0.0) / alpha).std(-1, correction=0) / math.sqrt(M)
 
 
 def _tail_mean(ordered: Tensor, weights: Tensor, alpha: float) -> Tensor:

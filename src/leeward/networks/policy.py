@@ -1,4 +1,4 @@
-"""The policy: one forward pass gives action, log-probability and value distribution.
+"""The policy: one forward pass gives the action and what the critics read.
 
 observation → extractor ─┬→ actor memory  → actor MLP   → action head
                          └→ critic memory → critic MLP i → value head i      (i = 1, 2 with twin critics)
@@ -389,9 +389,8 @@ class DistributionalPolicy(BasePolicy):
     @property
     def halves_are_apart(self) -> bool:
         """Whether actor and critics have no trained parameter in common and neither reads the other's output."""
-        trained = next(self.actor_extractor.parameters(), None) is not None
-        shared_extractor = trained and self.critic_extractor is self.actor_extractor
-        return not (self.shared_lstm or shared_extractor)
+        own, theirs = ({id(p) for p in part.parameters()} for part in (self.actor_extractor, self.critic_extractor))
+        return not (self.shared_lstm or own & theirs)
 
     @property
     def takes_action_masks(self) -> bool:

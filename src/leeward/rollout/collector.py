@@ -13,7 +13,7 @@ from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.standing import RawObservation, Standing
-from leeward.rollout.types import RolloutPolicy, RolloutStep
+from leeward.rollout.types import RolloutPolicy
 
 __all__ = ["Collector", "RawObservation", "as_tensors"]
 
@@ -63,7 +63,7 @@ class Collector:
         T, B = buffer.shape
         device, risk = self.policy.device, buffer.risk
         deployed = None if risk is None else risk.deployed
-        steps = list[RolloutStep]()
+        actions, parameters, latents = list[Tensor](), list[Tensor](), list[Tensor]()
         starts, rewards_of, ended = np.empty((T, B), bool), np.empty((T, B), np.float32), np.empty((T, B), bool)
         step_returns = None if risk is None else np.empty((T, B))
         finals = list[tuple[int, list[int], Tensor]]()  # time, envs, what the critics read: of truncated episodes
@@ -83,7 +83,9 @@ class Collector:
             stepped, rewards, dones, infos = self.env.step(env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
             self._check(new_observation, rewards, f"step {t} of the rollout")
-            steps.append(step)
+            actions.append(step.action)
+            parameters.append(step.action_parameters)
+            latents.append(step.critic_latent)
             rewards_of[t], ended[t] = rewards, dones
             if masks is not None and buffer.action_masks is not None:
                 buffer.action_masks[t] = masks
@@ -95,13 +97,13 @@ class Collector:
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
             # SB3 shows callbacks whole numbers for discrete actions, and continuous ones before they are clipped.
             discrete = env_action.dtype.kind == "i"
-            actions = env_action if discrete else step.action.cpu().numpy().reshape(env_action.shape)
+            shown = env_action if discrete else step.action.cpu().numpy().reshape(env_action.shape)
             if not on_step(
                 {
                     "env": self.env,
                     "n_steps": t + 1,
                     "obs_tensor": observation,
-                    "actions": actions,
+                    "actions": shown,
                     "clipped_actions": env_action,
                     "new_obs": new_observation,
                     "rewards": rewards,
@@ -115,10 +117,10 @@ class Collector:
             column.copy_(torch.as_tensor(found))
         if risk is not None:
             risk.step_returns.copy_(torch.as_tensor(step_returns))
-        torch.stack([step.action for step in steps], out=buffer.actions)
-        torch.stack([step.action_parameters for step in steps], out=buffer.action_parameters)
+        torch.stack(actions, out=buffer.actions)
+        torch.stack(parameters, out=buffer.action_parameters)
         buffer.log_probs.copy_(self.policy.log_prob(buffer.action_parameters, buffer.actions))
-        self._judge(buffer, torch.stack([step.critic_latent for step in steps]), finals)
+        self._judge(buffer, torch.stack(latents), finals)
         return True
 
     def _judge(self, buffer: RolloutBuffer, latents: Tensor, finals: list[tuple[int, list[int], Tensor]]) -> None:

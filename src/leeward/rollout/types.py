@@ -1,4 +1,4 @@
-"""What the rollout asks of a policy: nothing of its insides, one forward pass per step."""
+"""What the rollout asks of a policy: nothing of its insides, one pass through its memory per step."""
 
 from typing import Any, Protocol
 
