@@ -47,7 +47,8 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 SEEDS = range(5)
 ALPHA = 0.05
-N_ENVS, N_ENVS_CRASH = 16, 128  # a crash of 1 % is seen only in larger rollouts
+# A crash of 1 % is seen only in larger rollouts, and an episode is one outcome in 20 steps.
+N_ENVS, N_ENVS_CRASH, N_ENVS_EPISODES = 16, 128, 64
 
 
 NOTES = """
@@ -139,7 +140,7 @@ def episodes(share: float, steps: int) -> Row:
 
     def train(seed: int, multipliers: list[float]) -> DistributionalPPO:
         risk = {"measure": "episode_return", "alpha": ALPHA, "limit": limit}
-        return learn(EpisodeEnv(market, N_ENVS, seed=seed), seed, steps, multipliers, gamma=1.0, risk=risk)
+        return learn(EpisodeEnv(market, N_ENVS_EPISODES, seed=seed), seed, steps, multipliers, gamma=1.0, risk=risk)
 
     def judge(model: DistributionalPPO, seed: int) -> dict[str, Any]:
         left = np.arange(1, market.length + 1, dtype=np.float32)[:, None] / market.length
@@ -216,7 +217,7 @@ ROWS: dict[str, Row] = {
     "walk": walk(200_000),
     "walk_categorical": walk(200_000, critic="categorical"),
     "pair_50": pair(0.5, steps=300_000),
-    "episode_50": episodes(0.5, steps=250_000),
+    "episode_50": episodes(0.5, steps=300_000),
     "regimes_memoryless": regimes("MlpPolicy", 0.4, steps=200_000),
     "regimes_lstm": regimes("MlpLstmPolicy", 0.4, steps=200_000, policy_kwargs={"lstm_hidden_size": 32}),
     "gaussian_150": constant(GAUSSIAN, GaussianEnv, 1.5, steps=150_000),
