@@ -388,7 +388,7 @@ class DistributionalPPO(BaseAlgorithm):
             )
 
     def _default_entropy(self) -> Entropy:
-        """Without `entropy=` exploration fades under a constraint: noise widens the tail that is being measured."""
+        """Without `entropy=` exploration fades under a constraint, as far as `Risk.exploration_end` says."""
         ends = [each.exploration_end for each in self.risk if each.acts]
         return Entropy(std_scale_end=min(ends)) if ends else Entropy()
 

@@ -55,17 +55,13 @@ def from_atoms(probs: Tensor, support: Tensor, alpha: float) -> Tensor:  # (...,
 
 def from_samples(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
     """CVaR of the empirical distribution; never winsorised."""
-    check_alpha(alpha)
-    check_last_axis(samples=samples)
-    check_finite(samples=samples)
+    _check_samples(samples, alpha)
     return from_quantiles(samples, alpha)
 
 
 def value_at_risk(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
     """The α-quantile of the empirical distribution, the largest sample of its tail."""
-    check_alpha(alpha)
-    check_last_axis(samples=samples)
-    check_finite(samples=samples)
+    _check_samples(samples, alpha)
     return samples.kthvalue(max(1, math.ceil(alpha * samples.shape[-1] - 1e-9)), -1).values
 
 
@@ -76,13 +72,17 @@ def standard_error(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...
     2007, J. Banking & Finance 31). Samples are independent: for a time series it is too small, and so it is where an
     atom's probability is near α.
     """
-    check_alpha(alpha)
-    check_last_axis(samples=samples)
-    check_finite(samples=samples)
+    _check_samples(samples, alpha)
     M = samples.shape[-1]
     # Where α·M is whole every ν up to the next sample is a maximiser, and the next sample lets all of the tail count.
     beside = samples.kthvalue(min(M, math.floor(alpha * M + 1e-9) + 1), -1, keepdim=True).values
     return ((beside - samples).clamp(min=0.0) / alpha).std(-1, correction=0) / math.sqrt(M)
+
+
+def _check_samples(samples: Tensor, alpha: float) -> None:
+    check_alpha(alpha)
+    check_last_axis(samples=samples)
+    check_finite(samples=samples)
 
 
 def _tail_mean(ordered: Tensor, weights: Tensor, alpha: float) -> Tensor:

@@ -151,7 +151,7 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
 
 
 def _count_below(ordered: Tensor, points: Tensor) -> Tensor:  # (..., M) sorted, (..., P) -> (..., P) int64
-    """`torch.searchsorted`, all points a halving at a time: no branch to mispredict, which takes half of its time."""
+    """`torch.searchsorted`, all points a halving at a time: no branch to mispredict, which takes 0.6 × its time."""
     left = ordered.shape[-1]  # targets not yet decided on
     half = left // 2  # the first halving compares all points with one target
     count = (ordered[..., half - 1, None] < points).to(torch.int64) * half

@@ -1,5 +1,4 @@
-"""Collect a rollout: one pass through the memory per step, values of all steps at once,
-every fault named by env and step."""
+"""Collect a rollout: one pass through the memory per step, values of all at its end, faults named by env and step."""
 
 from collections.abc import Callable
 from typing import Any, cast
