@@ -147,7 +147,7 @@ def test_a_config_builds_the_optimiser_the_scaler_and_the_rates_it_names():
     assert model._learning_rates(0.5) == pytest.approx([5e-4, 2.5e-4])
     assert model.variance_scaler.strength == 0.5
     default = make_model(load_config(None, more[:3]), env)
-    assert type(default.policy.optimizer) is torch.optim.Adam
+    assert isinstance(default.policy.optimizer, torch.optim.Adam)
     assert default.variance_scaler is None and len(rates(default)) == 1
 
 

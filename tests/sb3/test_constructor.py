@@ -106,7 +106,7 @@ def test_a_plain_constructor_call_builds_the_network_that_recurrentppo_builds():
     assert count(reference) == count(policy)
     assert count(reference.lstm_actor, reference.lstm_critic) == count(policy.actor_memory, policy.critic_memory)
     assert reference.optimizer.defaults["eps"] == policy.optimizer.defaults["eps"]
-    assert type(policy.optimizer) is optim.Adam
+    assert isinstance(policy.optimizer, optim.Adam)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,20 @@ def row(name: str, file: str, was: str, fault: str, test: str) -> Mutant:
 
 MUTANTS = [
     row(
+        "Adam's parameters share one count of steps",
+        "optim/adam",
+        'steps = [state["step"] for',
+        'steps = [states[0]["step"] for',
+        "adam.py",
+    ),
+    row(
+        "Adam decays weights through the gradient",
+        "optim/adam",
+        "torch._fused_adamw_ if",
+        "torch._fused_adam_ if",
+        "adam.py",
+    ),
+    row(
         "H4 utility has the wrong sign",
         UPGD,
         "batch.gradients, batch.weights, -(1.0 - beta))",

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from leeward.errors import ArgumentError
+from leeward.optim.adam import Adam, AdamW
 from leeward.optim.upgd import UPGD, UPGDW, AdaptiveUPGD, UtilityOptimizer
 
 __all__ = ["OPTIMIZERS", "build_optimizer"]
@@ -16,6 +17,11 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "upgdw": UPGDW,
     "adaptive_upgd": AdaptiveUPGD,
 }
+_QUICK: dict[type[torch.optim.Optimizer], type[torch.optim.Optimizer]] = {
+    torch.optim.Adam: Adam,
+    torch.optim.AdamW: AdamW,
+}
+_WAYS = {"foreach", "fused", "capturable", "differentiable"}  # to take torch's own step
 
 
 def build_optimizer(
@@ -23,7 +29,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """One optimiser over `groups`, each with its parameters and its rate.
 
-    Those with Adam's moments get SB3's eps of 1e-5, and torch's own its fused step, unless `kwargs` say otherwise.
+    Those with Adam's moments get SB3's eps of 1e-5, and torch's own the fused step of `optim.adam`, unless `kwargs` say
+    otherwise.
     """
     settings = dict(kwargs)
     if issubclass(optimizer_class, UtilityOptimizer) and "generator" in settings:
@@ -33,6 +40,6 @@ def build_optimizer(
         )
     if optimizer_class in (torch.optim.Adam, torch.optim.AdamW, AdaptiveUPGD, UPGDW):
         settings.setdefault("eps", 1e-5)
-    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW) and "foreach" not in settings:
-        settings.setdefault("fused", True)
+    if optimizer_class in _QUICK and not _WAYS & settings.keys():
+        optimizer_class, settings["fused"] = _QUICK[optimizer_class], True
     return optimizer_class(groups, lr=groups[0]["lr"], **settings)  # type: ignore[call-arg]
