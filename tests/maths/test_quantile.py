@@ -169,6 +169,23 @@ def test_the_gradient_of_the_pinball_loss_is_share_below_minus_level():
     assert float(torch.autograd.grad(loss, q)[0]) == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+@pytest.mark.parametrize("n_targets", [1, 2, 3, 31, 32, 33, 128])
+def test_targets_that_equal_a_quantile_are_not_below_it(n_targets, dtype):
+    """Halves, so that many are equal, and zeros of either sign."""
+    draws = torch.Generator().manual_seed(n_targets)
+
+    def halves(*shape):
+        return (2.0 * torch.randn(shape, generator=draws, dtype=dtype)).round() / 2.0
+
+    targets, quantiles = halves(3, 40, n_targets), halves(3, 40, 2, 9).requires_grad_()
+    assert bool(torch.signbit(targets[targets == 0.0]).any()) and not bool(torch.signbit(targets[targets == 0.0]).all())
+    levels, _ = uniform_levels(9)
+    sorted_huber_loss(quantiles, sort_targets(targets, squares=False), levels, kappa=0.0).sum().backward()
+    below = torch.searchsorted(targets.sort(-1).values, quantiles.detach().flatten(-2)).view_as(quantiles)
+    assert_close(quantiles.grad, ((below / n_targets - levels) / 9).to(dtype), rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("kappa", [0.1, 1.0])
 def test_float32_keeps_its_digits_far_from_zero(kappa):
     # Returns around 1000 with spread 1: uncentred sums of squares would be 1e6 and lose the spread.

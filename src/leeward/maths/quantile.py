@@ -91,7 +91,7 @@ def huber_loss(quantiles: Tensor, targets: Tensor, levels: Tensor, *, kappa: flo
 
 def sort_targets(targets: Tensor, *, squares: bool) -> SortedTargets:  # (..., M)
     """Prepare targets for `sorted_huber_loss`, once per rollout; `squares` are needed for κ > 0 only."""
-    values = targets.sort(-1).values
+    values = targets.sort(-1).values + 0.0  # no −0, of which `_count_below` would see the sign
     # Centred on the middle target, so that float32 sums of squares keep their digits.
     centred = values - values[..., values.shape[-1] // 2, None]
 
@@ -125,7 +125,7 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
 
     def below(thresholds: Tensor) -> tuple[Tensor, Tensor]:  # (..., C, N): targets under each, as index and as float
         index = _count_below(ordered, thresholds.detach().flatten(-2))  # (..., C·N)
-        return index, index.to(q.dtype).view(shape)
+        return index.to(torch.int64), index.to(q.dtype).view(shape)
 
     def sums(running: Tensor, index: Tensor) -> Tensor:  # (..., C, N)
         return running.gather(-1, index).view(shape)
@@ -150,14 +150,24 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
     return each
 
 
-def _count_below(ordered: Tensor, points: Tensor) -> Tensor:  # (..., M) sorted, (..., P) -> (..., P) int64
-    """`torch.searchsorted`, all points a halving at a time: no branch to mispredict, which takes 0.6 × its time."""
-    left = ordered.shape[-1]  # targets not yet decided on
-    half = left // 2  # the first halving compares all points with one target
-    count = (ordered[..., half - 1, None] < points).to(torch.int64) * half
+def _count_below(ordered: Tensor, points: Tensor) -> Tensor:  # (..., M) sorted, (..., P) -> (..., P) integers
+    """`torch.searchsorted` in 0.4 × its time: all points a halving at a time, so that no branch is mispredicted, and
+    the sign bit of target − point in place of a comparison, whose single bytes are slow to add."""
+    left = M = ordered.shape[-1]  # targets not yet decided on
+    table, shape = ordered.reshape(-1), points.shape
+    bits, integers = (31, torch.int32) if points.dtype == torch.float32 else (63, torch.int64)
+    places = integers if table.numel() < 2**31 else torch.int64
+    first = torch.arange(0, table.numel(), M, dtype=places, device=table.device).view(*shape[:-1], 1)
+
+    def under(targets: Tensor) -> Tensor:  # −1 where a target is less than its point, else 0
+        return targets.sub_(points).view(integers).bitwise_right_shift_(bits)
+
+    half = (left + 1) // 2  # rounded up, so that the last of M = 1 is looked at too
+    # In the table. The first look is at one target of a row for all its points.
+    place = first - under(ordered[..., half - 1, None].expand(shape).clone()) * half
     left -= half
-    while left > 1:
-        half = left // 2
-        count.add_(ordered[..., half - 1 :].gather(-1, count) < points, alpha=half)
+    while left > 0:
+        half = (left + 1) // 2
+        place.sub_(under(table[half - 1 :].index_select(0, place.view(-1)).view(shape)), alpha=half)
         left -= half
-    return count.add_(ordered.gather(-1, count) < points)
+    return place.sub_(first)
