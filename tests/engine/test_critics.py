@@ -54,10 +54,10 @@ def prepared(model: DistributionalPPO, clip: ValueClip) -> tuple[Rows, Evaluatio
         clip_range=0.2,
         value_weight=0.5,
         risk_weight=0.5,
-        ent_coef=0.0,
+        ent_coef=0.01,
         kappa=0.0,
         value_clip=clip,
-        kl_penalty=0.0,
+        kl_penalty=0.5,
         awr=None,
     )
     return rows, evaluation, targets, weights
@@ -124,7 +124,8 @@ def test_what_padding_holds_cannot_matter(critic: str) -> None:
     padded = ~rows.mask
     actor, critic = evaluation
     spoilt_actor = actor._replace(
-        log_prob=actor.log_prob.masked_fill(padded, torch.nan), entropy=actor.entropy.masked_fill(padded, torch.inf)
+        log_prob=actor.log_prob.masked_fill(padded, torch.nan),
+        action_parameters=actor.action_parameters.masked_fill(padded[..., None], torch.nan),
     )
     found, other = (policy_losses(model.policy, rows, each, weights) for each in (actor, spoilt_actor))
     assert torch.equal(found.loss, other.loss)

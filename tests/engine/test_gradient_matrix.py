@@ -102,7 +102,7 @@ def terms_of(model: DistributionalPPO, critic_clip: str) -> dict[str, torch.Tens
     plain = losses(Coefficients(**{**vars(weights), "awr": None, "kl_penalty": 1.0}))
     return {
         "surrogate": found.policy.surrogate,
-        "entropy": found.policy.entropy,
+        "entropy": found.policy.loss - found.policy.policy,
         "value 1": found.value.per_critic[0],
         "value 2": found.value.per_critic[1],
         "awr": found.policy.awr,

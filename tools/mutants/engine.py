@@ -259,8 +259,8 @@ MUTANTS = [
     row(
         "A6 an infinite log-ratio passes",
         "algorithm/update",
-        "return bool(torch.isfinite(loss.detach() + rows.real(policy.log_ratio).sum()))",
-        "return bool(torch.isfinite(loss))",
+        "return math.isfinite(loss.detach() + rows.real(policy.log_ratio).sum())",
+        "return math.isfinite(loss.detach())",
         "update.py",
     ),
     row(
@@ -315,7 +315,7 @@ MUTANTS = [
     row(
         "A6 a step on a gradient that is not finite",
         "optim/finite_guard",
-        "if bool(torch.isfinite(norm)):",
+        "if math.isfinite(norm):",
         "if True:",
         "update.py",
     ),
@@ -344,8 +344,8 @@ MUTANTS = [
     row(
         "B4 the entropy bonus is a penalty",
         "algorithm/losses",
-        "- weights.ent_coef * entropy",
-        "+ weights.ent_coef * entropy",
+        "loss - weights.ent_coef * total(",
+        "loss + weights.ent_coef * total(",
         "entropy.py",
     ),
     row(

@@ -103,7 +103,7 @@ MUTANTS = [
     row("empty mask", "masking", "    if int(real) == 0:", "    if int(real) < 0:"),
     row("mean over padding", "masking", ".sum() / real", ".mean()"),
     # Policy objective
-    row("B-ppo clip sign", "policy_loss", "torch.maximum(-advantages * r", "torch.minimum(-advantages * r"),
+    row("B-ppo clip sign", "policy_loss", "torch.maximum(costs * r", "torch.minimum(costs * r"),
     row(
         "B-ppo one-sided clip",
         "policy_loss",
@@ -181,9 +181,10 @@ MUTANTS = [
     row(
         "the last halving of the search is left out",
         "quantile",
-        "return count.add_(ordered.gather(-1, count) < points)",
-        "return count",
+        "    while left > 0:",
+        "    while left > 1:",
     ),
+    row("the sign of a zero counts in the search", "quantile", "values + 0.0  # no −0", "values  # no −0"),
     row("A-math3 sum over levels", "quantile", "loss.mean(-1) / M", "loss.sum(-1) / M"),
     row(
         "A-math3 kappa not divided out",

@@ -92,9 +92,7 @@ class PolicyLosses:
     policy: Tensor  # the same without the entropy bonus
     surrogate: Tensor
     awr: Tensor
-    entropy: Tensor
     log_ratio: Tensor  # (L, S), detached
-    kl_exact: Tensor  # (L, S), detached
 
 
 @dataclass(frozen=True)
@@ -180,14 +178,13 @@ def prepare_value_targets(
 def policy_losses(
     policy: DistributionalPolicy, rows: Rows, evaluation: ActorEvaluation, weights: Coefficients
 ) -> PolicyLosses:
-    """Clipped surrogate, entropy, and what is switched on beside them."""
+    """Clipped surrogate, and what is switched on beside it."""
 
     def total(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored
         return _total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0), rows)
 
     log_ratio = evaluation.log_prob - rows.log_probs
     surrogate = total(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
-    kl = policy.action_head.kl(rows.action_parameters, evaluation.action_parameters)  # (L, S)
     awr = torch.zeros_like(surrogate)
     if weights.awr is not None:
         sample_weights = policy_loss.awr_weights(
@@ -196,17 +193,12 @@ def policy_losses(
         awr = -weights.awr.coef * total(sample_weights * evaluation.log_prob)
     policy_term = surrogate + awr
     if weights.kl_penalty > 0.0:
+        kl = policy.action_head.kl(rows.action_parameters, evaluation.action_parameters)  # (L, S)
         policy_term = policy_term + weights.kl_penalty * total(kl)
-    entropy = total(evaluation.entropy)
-    return PolicyLosses(
-        loss=policy_term if weights.ent_coef == 0.0 else policy_term - weights.ent_coef * entropy,
-        policy=policy_term,
-        surrogate=surrogate,
-        awr=awr,
-        entropy=entropy,
-        log_ratio=log_ratio.detach(),
-        kl_exact=kl.detach(),
-    )
+    loss = policy_term
+    if weights.ent_coef != 0.0:
+        loss = loss - weights.ent_coef * total(policy.action_head.entropy(evaluation.action_parameters))
+    return PolicyLosses(loss, policy_term, surrogate, awr, log_ratio.detach())
 
 
 def value_losses(

@@ -1,5 +1,6 @@
 """One update: epochs of minibatches over a rollout. It returns numbers; it logs nothing."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ from leeward.algorithm.state_adversary import Attack
 from leeward.config.learning import KLStop
 from leeward.maths import policy_loss
 from leeward.maths.nested import Memory, forget, map_observation
+from leeward.networks.action_distributions import ActionHead
 from leeward.networks.lstm import Recurrence
 from leeward.networks.policy import ActorEvaluation, DistributionalPolicy
 from leeward.optim.pipeline import GradientPipeline, GradientReport
@@ -93,7 +95,7 @@ class Updater:
         times, envs = (torch.as_tensor(x, device=device) for x in (sequences.times, sequences.envs))
         memory = buffer.memory_before(times, envs)
         tally, stopped_in = Tally(), self.n_epochs
-        told = _PolicyRows(lesson.weights.clip_range)
+        told = _PolicyRows(self.policy.action_head, lesson.weights.clip_range)
         for epoch in range(self.n_epochs):
             if epoch > 0 and self.refresh_memory and memory:
                 memory = self._refreshed(buffer, sequences, memory)
@@ -214,7 +216,7 @@ class Updater:
         def of_values() -> tuple[ValueLosses, bool]:
             critic = policy.evaluate_critic(rows.observations, before)
             losses = value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
-            finite = bool(torch.isfinite(losses.loss.detach()))
+            finite = math.isfinite(losses.loss.detach())
             if finite:
                 (losses.loss / n_minibatch).backward()
             return losses, finite
@@ -318,7 +320,7 @@ def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
 
 def _finite(loss: Tensor, rows: Rows, policy: PolicyLosses) -> bool:
     """An infinite log-ratio is clamped in the loss and would pass unseen, so it is looked at by itself."""
-    return bool(torch.isfinite(loss.detach() + rows.real(policy.log_ratio).sum()))
+    return math.isfinite(loss.detach() + rows.real(policy.log_ratio).sum())
 
 
 def _before(batch: Batch, memory: Memory) -> Memory:
@@ -357,15 +359,15 @@ def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficient
         of_policy = {
             "train/policy_gradient_loss": policy.surrogate,
             "train/policy_loss": policy.policy,
-            "train/entropy_loss": -policy.entropy,
-            "train/policy_entropy": policy.entropy,
         }
         for name, total in of_policy.items():
             tally.sum_of(name, total, learned)
+    value_loss = value.per_critic.mean()
+    clipped = value.per_critic_clipped is not None
     sums = {
         "train/loss": losses.total,
-        "train/value_loss": value.per_critic.mean(),
-        "train/critic_loss_unclipped": value.per_critic_unclipped.mean(),
+        "train/value_loss": value_loss,
+        "train/critic_loss_unclipped": value.per_critic_unclipped.mean() if clipped else value_loss,
     }
     sums |= {f"train/critic{i}_loss": each for i, each in enumerate(value.per_critic.unbind(), start=1)}
     if value.per_critic_clipped is not None and value.clipped is not None:
@@ -378,42 +380,45 @@ def _tally_losses(tally: Tally, rows: Rows, losses: Losses, weights: Coefficient
 
 
 class _PolicyRows:
-    """What is told of the policy row by row, taken together once per epoch: a dozen small operations on every minibatch
-    would cost more than the numbers are worth."""
+    """What is told of the policy row by row, taken together once per epoch: a few dozen small operations on every
+    minibatch would cost more than the numbers are worth."""
 
-    def __init__(self, clip_range: float) -> None:
-        self.clip_range = clip_range
-        self.log_ratios: list[Tensor] = []  # of every minibatch, (n,)
-        self.columns: list[Tensor] = []  # log-ratio, exact KL, entropy of those that were finite, (3, n)
+    def __init__(self, head: ActionHead, clip_range: float) -> None:
+        self.head, self.clip_range = head, clip_range
+        # Of every minibatch: log-ratio, real?, told of?, (n,) each; action parameters before and now, (n, P).
+        self.rows: list[tuple[Tensor, ...]] = []
 
     def add(self, rows: Rows, actor: ActorEvaluation, losses: PolicyLosses, finite: bool) -> None:
-        columns = torch.stack((losses.log_ratio, losses.kl_exact, actor.entropy.detach()))
-        real = columns[:, rows.mask] if rows.padded else columns.flatten(1)
-        self.log_ratios.append(real[0])
-        if finite:
-            self.columns.append(real if rows.exploring is None else columns[:, rows.learned])
+        learned = rows.learned if finite else torch.zeros_like(rows.mask)
+        parts = (losses.log_ratio, rows.mask, learned, rows.action_parameters, actor.action_parameters.detach())
+        self.rows.append(tuple(part.flatten(0, 1) for part in parts))
 
+    @torch.no_grad()
     def flush(self, tally: Tally) -> None:
         """Tell the tally of everything added since the last time."""
-        if self.log_ratios:
-            every = torch.cat(self.log_ratios)
-            nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
-            for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
-                tally.extreme("sum", f"error/log_ratio_{name}", count)
-        if sum(columns.shape[1] for columns in self.columns):
-            log_ratio, kl, entropy = torch.cat(self.columns, 1)
-            size, ratio = log_ratio.abs(), policy_loss.ratio(log_ratio)
-            tally.mean(
-                len(log_ratio),
-                train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),
-                train__approx_kl_k1=policy_loss.kl_k1(log_ratio).mean(),
-                train__kl_exact=kl.mean(),
-                train__clip_fraction=((ratio - 1.0).abs() > self.clip_range).float().mean(),
-                train__log_ratio_extreme_fraction=(size > 10.0).float().mean(),
-                train__log_ratio_clamped_fraction=(size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
-            )
-            tally.extreme("max", "train/log_ratio_max_abs", size.max())
-            tally.extreme("min", "train/policy_entropy_min", entropy.min())
-            tally.extreme("max", "train/policy_entropy_max", entropy.max())
-        self.log_ratios.clear()
-        self.columns.clear()
+        if not self.rows:
+            return
+        log_ratio, real, learned, before, now = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
+        self.rows.clear()
+        every = log_ratio[real]
+        nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
+        for name, count in (("nan_count", nan), ("inf_count", inf), ("nonfinite", nan + inf)):
+            tally.extreme("sum", f"error/log_ratio_{name}", count)
+        log_ratio, before, now = log_ratio[learned], before[learned], now[learned]
+        if len(log_ratio) == 0:
+            return
+        size, ratio, entropy = log_ratio.abs(), policy_loss.ratio(log_ratio), self.head.entropy(now)
+        tally.mean(
+            len(log_ratio),
+            train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),
+            train__approx_kl_k1=policy_loss.kl_k1(log_ratio).mean(),
+            train__kl_exact=self.head.kl(before, now).mean(),
+            train__clip_fraction=((ratio - 1.0).abs() > self.clip_range).float().mean(),
+            train__log_ratio_extreme_fraction=(size > 10.0).float().mean(),
+            train__log_ratio_clamped_fraction=(size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
+            train__policy_entropy=entropy.mean(),
+            train__entropy_loss=-entropy.mean(),
+        )
+        tally.extreme("max", "train/log_ratio_max_abs", size.max())
+        tally.extreme("min", "train/policy_entropy_min", entropy.min())
+        tally.extreme("max", "train/policy_entropy_max", entropy.max())

@@ -26,8 +26,8 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, *, clip_range: floa
     """
     check_same_shape(log_ratio=log_ratio, advantages=advantages)
     check_not_negative(clip_range=clip_range)
-    r = ratio(log_ratio)
-    return torch.maximum(-advantages * r, -advantages * r.clamp(1.0 - clip_range, 1.0 + clip_range))
+    r, costs = ratio(log_ratio), -advantages
+    return torch.maximum(costs * r, costs * r.clamp(1.0 - clip_range, 1.0 + clip_range))
 
 
 def kl_k1(log_ratio: Tensor) -> Tensor:  # (...) -> (...)

@@ -67,7 +67,6 @@ class ActorEvaluation(NamedTuple):
     """What the update needs of the actor on (L, S) steps."""
 
     log_prob: Tensor  # (L, S)
-    entropy: Tensor  # (L, S)
     action_parameters: Tensor  # (L, S, P)
     hidden: Tensor | None  # (L, S, H), output of its memory
 
@@ -264,7 +263,7 @@ class DistributionalPolicy(BasePolicy):
     def evaluate(
         self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
     ) -> Evaluation:  # (L, S, ...)
-        """Log-probability, entropy and values of stored steps, each sequence from the memory before its first step."""
+        """Log-probability and values of stored steps, each sequence from the memory before its first step."""
         features, critic_features = self._features(observation)
         actor = self._evaluate_actor(features, action, memory, action_masks)
         return Evaluation(actor, self._evaluate_critic(critic_features, memory, actor.hidden))
@@ -287,7 +286,6 @@ class DistributionalPolicy(BasePolicy):
         parameters = self.action_head(latent, action_masks)
         return ActorEvaluation(
             self.action_head.log_prob(parameters, action),
-            self.action_head.entropy(parameters),
             parameters,
             None if self.actor_memory is None else hidden,
         )
