@@ -51,6 +51,11 @@ class BareNetwork:
             actor, critics, _ = self._outputs(seen, memory)
             (actor + critics).backward()
             return
+        if self.policy.shared_lstm:
+            assert self.policy.actor_memory is not None
+            hidden, _ = self.policy.actor_memory(seen, memory)
+            self.halves.both(lambda: self._act(hidden).backward(), lambda: self._judge(hidden.detach()).backward())
+            return
 
         def run(half: Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, tuple[Tensor, ...]]]) -> None:
             half(seen, memory)[0].backward()

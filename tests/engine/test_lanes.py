@@ -37,12 +37,17 @@ def trained(threads: int, **settings: Any) -> dict[str, Tensor]:
     return parameters_of(model.policy)
 
 
+SHARED = {"enable_critic_lstm": False, "shared_lstm": True}
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "lstm": {},
     "gru, one critic, micro-batches": {"memory": "gru", "twin_critics": False, "micro_batch_size": 7},
     "normaliser, value clipping": {"policy_kwargs": {"normalize_observations": True}, "clip_range_vf": 0.1},
     "risk": {"risk": {"alpha": 0.3, "limit": 0.0}},
     "no memory": {"memory": None},
+    "shared memory": {"policy_kwargs": SHARED, "micro_batch_size": 7},
+    "shared memory, risk": {"policy_kwargs": SHARED, "risk": {"alpha": 0.3, "limit": 0.0}},
+    "shared memory, convolutions": {"observation": "image", "policy_kwargs": SHARED},
     "own extractors": {"observation": "image", "policy_kwargs": {"share_features_extractor": False}},
 }
 
@@ -70,7 +75,8 @@ APART: dict[str, tuple[dict[str, Any], bool]] = {
     "gru": ({"memory": "gru"}, True),
     "dict": ({"observation": "dict"}, True),
     "a critic without memory": ({"policy_kwargs": {"enable_critic_lstm": False}}, True),
-    "shared memory": ({"policy_kwargs": {"enable_critic_lstm": False, "shared_lstm": True}}, False),
+    "shared memory": ({"policy_kwargs": SHARED}, True),
+    "shared memory, convolutions": ({"observation": "image", "policy_kwargs": SHARED}, True),
     "shared convolutions": ({"observation": "image"}, False),
     "own convolutions": ({"observation": "image", "policy_kwargs": {"share_features_extractor": False}}, True),
     "dropout": ({"policy_kwargs": {"n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.1}}}, False),

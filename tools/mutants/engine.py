@@ -280,8 +280,8 @@ MUTANTS = [
     row(
         "lanes: two threads on a shared extractor",
         "networks/policy",
-        "return not (self.shared_lstm or own & theirs)",
-        "return not self.shared_lstm",
+        "return self.shared_lstm or not own & theirs",
+        "return True",
         "lanes.py",
     ),
     row(

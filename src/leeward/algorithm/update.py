@@ -202,11 +202,12 @@ class Updater:
     ) -> tuple[ActorEvaluation, Losses, bool]:
         """The actor's pass and the critics', side by side if there are two lanes."""
         policy, weights = self.policy, lesson.weights
+        hidden = policy.shared_hidden(rows.observations, before)
         # All None, except after the first of several micro-batches.
         gradients = [None if p.grad is None else p.grad.clone() for p in self.pipeline.parameters]
 
         def of_policy() -> tuple[ActorEvaluation, PolicyLosses, bool]:
-            actor = self._evaluate_actor(rows, before)
+            actor = self._evaluate_actor(rows, before, hidden)
             losses = policy_losses(policy, rows, actor, weights)
             finite = _finite(losses.loss, rows, losses)
             if finite:
@@ -214,7 +215,7 @@ class Updater:
             return actor, losses, finite
 
         def of_values() -> tuple[ValueLosses, bool]:
-            critic = policy.evaluate_critic(rows.observations, before)
+            critic = policy.evaluate_critic(rows.observations, before, hidden)
             losses = value_losses(policy, rows, critic, lesson.targets, weights, lesson.risk)
             finite = math.isfinite(losses.loss.detach())
             if finite:
@@ -228,8 +229,8 @@ class Updater:
                 parameter.grad = gradient
         return actor, Losses(first, second), finite
 
-    def _evaluate_actor(self, rows: Rows, before: Memory) -> ActorEvaluation:
-        return self.policy.evaluate_actor(rows.observations, rows.actions, before, rows.action_masks)
+    def _evaluate_actor(self, rows: Rows, before: Memory, hidden: Tensor | None = None) -> ActorEvaluation:
+        return self.policy.evaluate_actor(rows.observations, rows.actions, before, rows.action_masks, hidden)
 
     @torch.no_grad()
     def _check_ratio(self, lesson: Lesson, batch: Batch, memory: Memory, tally: Tally) -> None:

@@ -269,20 +269,45 @@ class DistributionalPolicy(BasePolicy):
         return Evaluation(actor, self._evaluate_critic(critic_features, memory, actor.hidden))
 
     def evaluate_actor(
-        self, observation: Observation, action: Tensor, memory: Memory, action_masks: Tensor | None = None
+        self,
+        observation: Observation,
+        action: Tensor,
+        memory: Memory,
+        action_masks: Tensor | None = None,
+        hidden: Tensor | None = None,
     ) -> ActorEvaluation:  # (L, S, ...)
-        """The actor's half of `evaluate`."""
+        """The actor's half of `evaluate`; `hidden` as `shared_hidden` gave it."""
+        if hidden is not None:
+            return self._evaluate_latent(self.actor_mlp(hidden), hidden, action, action_masks)
         features = self._extract(*self._flat(observation), self.actor_extractor)
         return self._evaluate_actor(features, action, memory, action_masks)
 
-    def evaluate_critic(self, observation: Observation, memory: Memory) -> CriticEvaluation:  # (L, S, ...)
-        """The critics' half of `evaluate`, of a policy whose `halves_are_apart`."""
+    def evaluate_critic(
+        self, observation: Observation, memory: Memory, hidden: Tensor | None = None
+    ) -> CriticEvaluation:  # (L, S, ...)
+        """The critics' half of `evaluate`, of a policy whose `halves_are_apart`; `hidden` as for the actor."""
+        if hidden is not None:
+            return self._evaluate_critic(hidden, memory, hidden)
         return self._evaluate_critic(self._extract(*self._flat(observation), self.critic_extractor), memory, None)
+
+    def shared_hidden(self, observation: Observation, memory: Memory) -> Tensor | None:  # (L, S, ...) -> (L, S, H)
+        """The output of a memory that is actor's and critics', for both halves to start from; else None."""
+        if not self.shared_lstm:
+            return None
+        assert self.actor_memory is not None
+        features = self._extract(*self._flat(observation), self.actor_extractor)
+        hidden: Tensor = self.actor_memory(features, memory)[0]
+        return hidden
 
     def _evaluate_actor(
         self, features: Tensor, action: Tensor, memory: Memory, action_masks: Tensor | None
     ) -> ActorEvaluation:
         latent, hidden, _ = self._actor_latent(features, memory)
+        return self._evaluate_latent(latent, hidden, action, action_masks)
+
+    def _evaluate_latent(
+        self, latent: Tensor, hidden: Tensor, action: Tensor, action_masks: Tensor | None
+    ) -> ActorEvaluation:
         parameters = self.action_head(latent, action_masks)
         return ActorEvaluation(
             self.action_head.log_prob(parameters, action),
@@ -386,9 +411,9 @@ class DistributionalPolicy(BasePolicy):
 
     @property
     def halves_are_apart(self) -> bool:
-        """Whether actor and critics have no trained parameter in common and neither reads the other's output."""
+        """Whether actor and critics train no parameter in common. Critics do not train a memory they share."""
         own, theirs = ({id(p) for p in part.parameters()} for part in (self.actor_extractor, self.critic_extractor))
-        return not (self.shared_lstm or own & theirs)
+        return self.shared_lstm or not own & theirs
 
     @property
     def takes_action_masks(self) -> bool:
