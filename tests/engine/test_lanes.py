@@ -86,7 +86,7 @@ APART: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_lanes_are_for_halves_that_share_nothing(name: str) -> None:
+def test_lanes_are_for_halves_that_train_nothing_in_common(name: str) -> None:
     settings, expected = APART[name]
     model = build(**settings)
     assert model.updater.side_by_side == expected
@@ -114,14 +114,19 @@ def gradients_of_each_half(model: DistributionalPPO) -> tuple[set[str], set[str]
     before = tuple(part[0] for part in buffer.memories)
     observations = buffer.observations
     first = {k: v[:1] for k, v in observations.items()} if isinstance(observations, dict) else observations[:1]
-    found = policy.evaluate(first, buffer.actions[:1], before)
+    if policy.halves_are_apart:
+        hidden = policy.shared_hidden(first, before)
+        actor = policy.evaluate_actor(first, buffer.actions[:1], before, None, hidden)
+        critic = policy.evaluate_critic(first, before, hidden)
+    else:
+        actor, critic = policy.evaluate(first, buffer.actions[:1], before)
 
     def reached(output: Tensor) -> set[str]:
         named = dict(policy.named_parameters())
         grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True, retain_graph=True)
         return {name for name, grad in zip(named, grads, strict=True) if grad is not None}
 
-    return reached(found.actor.log_prob), reached(found.critic.values)
+    return reached(actor.log_prob), reached(critic.values)
 
 
 def test_both_run_at_the_same_time(two_threads: None) -> None:

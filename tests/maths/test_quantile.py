@@ -274,7 +274,7 @@ def test_what_is_not_finite_stays_visible_in_its_own_row(poison, kappa):
             torch.zeros(2, 5, dtype=F64),
             [0.2, 0.5, 0.8],
             1.0,
-            "must have one dtype, got torch.float32",
+            "must both be float32 or both float64, got torch.float32",
         ),
     ],
 )

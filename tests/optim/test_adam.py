@@ -36,7 +36,7 @@ def groups(parameters: list[nn.Parameter]) -> list[dict]:
 def test_every_step_is_torchs(ours, theirs, settings):
     """Parameters get their first gradient at different steps, so their own steps differ."""
     a, b = weights(), weights()
-    quick, slow = ours(groups(a), fused=True, **settings), theirs(groups(b), fused=True, **settings)
+    quick, slow = ours(groups(a), **settings), theirs(groups(b), fused=True, **settings)
     for number in range(12):
         missing = {1, 3} if number < 2 else {2} if number == 7 else set()
         for parameters, optimizer in ((a, quick), (b, slow)):
@@ -48,11 +48,11 @@ def test_every_step_is_torchs(ours, theirs, settings):
 
 def test_a_state_goes_from_one_to_the_other_and_back():
     a, b = weights(), weights()
-    quick, slow = Adam(groups(a), fused=True), torch.optim.Adam(groups(b), fused=True)
+    quick, slow = Adam(groups(a)), torch.optim.Adam(groups(b), fused=True)
     for number in range(9):
         if number in (3, 6):
             quick_state, slow_state = quick.state_dict(), slow.state_dict()
-            quick, slow = Adam(groups(a), fused=True), torch.optim.Adam(groups(b), fused=True)
+            quick, slow = Adam(groups(a)), torch.optim.Adam(groups(b), fused=True)
             quick.load_state_dict(slow_state)
             slow.load_state_dict(quick_state)
         for parameters, optimizer in ((a, quick), (b, slow)):
@@ -63,7 +63,7 @@ def test_a_state_goes_from_one_to_the_other_and_back():
 
 def test_a_closure_is_called_and_hooks_run():
     (p,) = parameters = [nn.Parameter(torch.ones(3))]
-    quick, seen = Adam(parameters, fused=True), []
+    quick, seen = Adam(parameters), []
     quick.register_step_post_hook(lambda *_: seen.append("after"))
 
     def closure():
@@ -81,5 +81,22 @@ def test_who_asks_for_another_step_gets_torchs():
         return type(build_optimizer([{"params": weights(), "lr": 0.1}], cls, settings))
 
     assert built(torch.optim.Adam) is Adam and built(torch.optim.AdamW) is AdamW
+    mixed = [{"params": [*weights(), nn.Parameter(torch.zeros(2, dtype=torch.float64))], "lr": 0.1}]
+    assert type(build_optimizer(mixed, torch.optim.Adam, {})) is torch.optim.Adam
     for settings in ({"foreach": True}, {"fused": False}, {"differentiable": True}):
         assert built(torch.optim.Adam, **settings) is torch.optim.Adam
+
+
+def test_scaled_gradients_are_unscaled_before_the_step():
+    """As torch's scaler does for every optimiser that does not say it can do it itself."""
+    found = []
+    for kind in (Adam, torch.optim.Adam):
+        (p,) = parameters = [nn.Parameter(torch.tensor([1.0, -2.0]))]
+        optimizer, scaler = kind(parameters, eps=1.0), torch.amp.GradScaler("cpu", init_scale=64.0)
+        for factor in (1.0, torch.inf, 1.0):
+            optimizer.zero_grad()
+            scaler.scale((factor * p).square().sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        found.append(p.detach())
+    assert torch.allclose(*found, rtol=1e-6, atol=0.0)

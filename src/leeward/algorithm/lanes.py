@@ -1,4 +1,5 @@
-"""Two halves of a computation that share nothing, on two threads: what a second core is good for in one process.
+"""Two halves of a computation that train nothing in common, on two threads: what a second core is good for in one
+process.
 
 Splitting each operation among threads gives little at the size of a minibatch, and costs a great deal on busy cores,
 since the threads of an operation wait for each other. Actor and critics side by side give much, and the same bits: each

@@ -40,6 +40,7 @@ from leeward.telemetry.tally import Tally
 __all__ = ["Lesson", "Updater", "metric_groups"]
 
 _MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm, nn.RReLU)
+_PART = 8192  # rows whose entropy is computed at a time
 _YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
 
 
@@ -408,7 +409,9 @@ class _PolicyRows:
         log_ratio, before, now = log_ratio[learned], before[learned], now[learned]
         if len(log_ratio) == 0:
             return
-        size, ratio, entropy = log_ratio.abs(), policy_loss.ratio(log_ratio), self.head.entropy(now)
+        size, ratio = log_ratio.abs(), policy_loss.ratio(log_ratio)
+        # In parts: a squashed head takes some dozen numbers for each of an action.
+        entropy = torch.cat([self.head.entropy(part) for part in now.split(_PART)])
         tally.mean(
             len(log_ratio),
             train__approx_kl=policy_loss.kl_k3(log_ratio).mean(),

@@ -115,8 +115,10 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
         )
     if quantiles.shape[-1] != len(levels):
         raise ShapeError(f"quantiles need one entry per level, {len(levels)}, got {quantiles.shape[-1]}")
-    if quantiles.dtype != ordered.dtype:
-        raise ArgumentError(f"quantiles and targets must have one dtype, got {quantiles.dtype} and {ordered.dtype}")
+    if quantiles.dtype != ordered.dtype or quantiles.dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(
+            f"quantiles and targets must both be float32 or both float64, got {quantiles.dtype} and {ordered.dtype}"
+        )
     check_not_negative(kappa=kappa)
     M, shape = ordered.shape[-1], quantiles.shape
     levels = levels.to(quantiles.dtype)

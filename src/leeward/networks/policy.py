@@ -285,7 +285,8 @@ class DistributionalPolicy(BasePolicy):
     def evaluate_critic(
         self, observation: Observation, memory: Memory, hidden: Tensor | None = None
     ) -> CriticEvaluation:  # (L, S, ...)
-        """The critics' half of `evaluate`, of a policy whose `halves_are_apart`; `hidden` as for the actor."""
+        """The critics' half of `evaluate`, of a policy whose `halves_are_apart`; `hidden` as for the actor, and
+        needed if the memory is shared."""
         if hidden is not None:
             return self._evaluate_critic(hidden, memory, hidden)
         return self._evaluate_critic(self._extract(*self._flat(observation), self.critic_extractor), memory, None)

@@ -1,4 +1,4 @@
-"""Adam by torch's fused kernel alone: for a small network the bookkeeping around it takes three times as long."""
+"""Adam by torch's fused kernel alone: for a small network the bookkeeping around it takes longer than the kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,8 +50,16 @@ class Adam(torch.optim.Adam):
 
     step = _step
 
+    def __init__(self, parameters: Any, **settings: Any) -> None:
+        super().__init__(parameters, **settings, fused=True)
+        self._step_supports_amp_scaling = False  # a GradScaler has to unscale by itself
+
 
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW(fused=True)` for parameters of one device and dtype."""
 
     step = _step
+
+    def __init__(self, parameters: Any, **settings: Any) -> None:
+        super().__init__(parameters, **settings, fused=True)
+        self._step_supports_amp_scaling = False

@@ -1,4 +1,4 @@
-"""Optimisers by name and by class, with the defaults of Stable-Baselines3 and the fastest form torch has."""
+"""Optimisers by name and by class, with the defaults of Stable-Baselines3 and the fastest form there is."""
 
 from typing import Any
 
@@ -40,6 +40,11 @@ def build_optimizer(
         )
     if optimizer_class in (torch.optim.Adam, torch.optim.AdamW, AdaptiveUPGD, UPGDW):
         settings.setdefault("eps", 1e-5)
-    if optimizer_class in _QUICK and not _WAYS & settings.keys():
-        optimizer_class, settings["fused"] = _QUICK[optimizer_class], True
+    if optimizer_class in _QUICK and not _WAYS & settings.keys() and _alike(groups):
+        optimizer_class = _QUICK[optimizer_class]
     return optimizer_class(groups, lr=groups[0]["lr"], **settings)  # type: ignore[call-arg]
+
+
+def _alike(groups: list[dict[str, Any]]) -> bool:
+    """Whether all parameters have one device and one dtype."""
+    return len({(p.device, p.dtype) for group in groups for p in group["params"]}) == 1
