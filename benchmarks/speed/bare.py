@@ -1,17 +1,18 @@
 """The bare network of a model: the least that training it could cost.
 
-The run's own modules, all memories, MLPs and heads: forward for every step of the rollout, then for every minibatch
-forward and backward of the summed outputs, and Adam. No loss, no env, no targets, no metrics. Threads are used as the
-model uses them: one for the actor, one for the critics, if they share nothing.
+The run's own modules, all memories, MLPs and heads: forward for every step of the rollout, the critics' MLPs for all
+of them at once; then for every minibatch forward and backward of the summed outputs, and Adam. No loss, no env, no
+targets, no metrics. Threads are used as the model uses them: one for the actor, one for the critics, if it has two
+lanes.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
 from leeward.algorithm.lanes import lanes
+from leeward.networks.lstm import Recurrence
+from leeward.optim.adam import Adam
 
 
 class BareNetwork:
@@ -24,7 +25,7 @@ class BareNetwork:
         self.sequences = model.batch_size // self.length
         self.minibatches = n_envs * self.n_steps // model.batch_size
         self.side_by_side = model.updater.side_by_side
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=1e-12, fused=True)
+        self.optimizer = Adam(self.policy.parameters(), lr=1e-12)
         self.features = self.policy.actor_extractor.features_dim
 
     def round(self) -> None:
@@ -34,9 +35,17 @@ class BareNetwork:
 
     @torch.no_grad()
     def collect_rollouts(self) -> None:
-        seen, memory = torch.randn(self.n_envs, self.features), self.policy.initial_memory(self.n_envs)
+        seen, memory = torch.randn(1, self.n_envs, self.features), self.policy.initial_memory(self.n_envs)
+        read = []
         for _ in range(self.n_steps):
-            _, _, memory = self._outputs(seen[None], memory)
+            hidden, first = self._remember(self.policy.actor_memory, seen, memory)
+            self._act(hidden)
+            if not self.policy.shared_lstm:
+                hidden, second = self._remember(self.policy.critic_memory, seen, memory[len(first) :])
+                first += second
+            read.append(hidden)
+            memory = first
+        self._judge(torch.cat(read))
 
     def train(self) -> None:
         seen = torch.randn(self.length, self.sequences, self.features)
@@ -47,43 +56,25 @@ class BareNetwork:
             self.optimizer.step()
 
     def _backward(self, seen: Tensor, memory: tuple[Tensor, ...]) -> None:
-        if not self.side_by_side:
-            actor, critics, _ = self._outputs(seen, memory)
-            (actor + critics).backward()
-            return
-        if self.policy.shared_lstm:
-            assert self.policy.actor_memory is not None
-            hidden, _ = self.policy.actor_memory(seen, memory)
-            self.halves.both(lambda: self._act(hidden).backward(), lambda: self._judge(hidden.detach()).backward())
-            return
-
-        def run(half: Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, tuple[Tensor, ...]]]) -> None:
-            half(seen, memory)[0].backward()
-
-        self.halves.both(lambda: run(self._actor), lambda: run(self._critics))
-
-    def _outputs(self, seen: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Summed outputs of both halves, and the memory after them."""
         policy = self.policy
         if policy.shared_lstm:
-            assert policy.actor_memory is not None
-            hidden, after = policy.actor_memory(seen, memory)
-            return self._act(hidden), self._judge(hidden.detach()), after
-        actor, first = self._actor(seen, memory)
-        critics, second = self._critics(seen, memory)
-        return actor, critics, first + second
+            hidden, _ = self._remember(policy.actor_memory, seen, memory)
+            self.halves.both(lambda: self._act(hidden).backward(), lambda: self._judge(hidden.detach()).backward())
+            return
+        parts = 0 if policy.actor_memory is None else policy.actor_memory.parts
+        self.halves.both(
+            lambda: self._act(self._remember(policy.actor_memory, seen, memory)[0]).backward(),
+            lambda: self._judge(self._remember(policy.critic_memory, seen, memory[parts:])[0]).backward(),
+        )
 
-    def _actor(self, seen: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if self.policy.actor_memory is None:
-            return self._act(seen), ()
-        hidden, after = self.policy.actor_memory(seen, memory[: self.policy.actor_memory.parts])
-        return self._act(hidden), after
-
-    def _critics(self, seen: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if self.policy.critic_memory is None:
-            return self._judge(seen), ()
-        hidden, after = self.policy.critic_memory(seen, memory[self.policy.critic_memory.parts :])
-        return self._judge(hidden), after
+    def _remember(
+        self, memory: Recurrence | None, seen: Tensor, before: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the layers after a memory read, and the memory's state after it."""
+        if memory is None:
+            return seen, ()
+        hidden, after = memory(seen, before[: memory.parts])
+        return hidden, after
 
     def _act(self, latent: Tensor) -> Tensor:
         net = self.policy.action_head.net

@@ -16,7 +16,7 @@ import time
 HEAVY = ("torch", "stable_baselines3", "numba", "pandas")
 STATEMENTS = {
     "nothing": "pass",
-    "import leeward": "import leeward, gymnasium; gymnasium.spec('leeward/Trading-v0')",
+    "import leeward, look up its env id": "import leeward, gymnasium; gymnasium.spec('leeward/Trading-v0')",
     "import leeward.env": "import leeward.env",
     "import leeward.market": "import leeward.market",
     "from leeward import DistributionalPPO": "from leeward import DistributionalPPO",
@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     commands = {name: [sys.executable, "-c", statement] for name, statement in STATEMENTS.items()}
     commands[COMMAND] = [str(pathlib.Path(sys.executable).with_name("leeward")), "--help"]
-    found: dict[str, list[float]] = {name: [] for name in commands}
+    load, found = os.getloadavg()[0], {name: list[float]() for name in commands}
     for _ in range(arguments.rounds + 1):
         for name, command in commands.items():
             found[name].append(seconds(command))
@@ -56,7 +56,7 @@ def main() -> None:
         "# Import time",
         "",
         f"`python benchmarks/speed/imports.py --write`: wall time above the {start:.2f} s that an interpreter takes, "
-        f"medians of {arguments.rounds} rounds in turns; load average before: {os.getloadavg()[0]:.1f}.",
+        f"medians of {arguments.rounds} rounds in turns; load average before: {load:.1f}.",
         "",
         f"| what | seconds | × stable_baselines3 | of {', '.join(HEAVY)} |",
         "|---|---|---|---|",

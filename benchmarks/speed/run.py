@@ -3,12 +3,13 @@
     python benchmarks/speed/run.py [--workloads NAME ...] [--processes 3] [--rounds 5] [--write]
 
 128 steps per rollout, 4 epochs of eight minibatches (a batch of 1,024 with 64 envs), net [64, 64], float32, on an env
-that costs next to nothing (bars.py). Leeward as it comes: twin quantile critics, distributional targets, all metrics, a
-thread per core. RecurrentPPO and PPO have one thread, and a thread per core.
+that costs next to nothing (bars.py). Leeward as it comes: twin quantile critics, distributional targets, all metrics.
+Leeward and its peers have one thread, and a thread per core; `PPO on segments` backpropagates over all 128 steps.
 
-The systems of a workload take turns, each one rollout and its update, after one to warm up, which is left out. A figure
-is the median of the rounds, and of several fresh processes the median (smallest … largest): where memory happens to lie
-is worth 10 % to a process. The table says what the load of the machine was before. Wall time.
+The systems of a workload take turns, each one rollout and its update, after one to warm up, which is left out; those
+that take longer than 20 s for a round have two. A figure is the median of the rounds, and of several fresh processes
+the median (smallest … largest): where memory happens to lie is worth 10 % to a process. Workloads beyond 64 envs or
+LSTM 64 have one process. The table says what the load of the machine was before. Wall time.
 """
 
 import argparse
@@ -50,6 +51,10 @@ class Workload:
     shared: bool = False  # one LSTM for actor and critics
     settings: dict[str, Any] = field(default_factory=dict)  # of Leeward alone
     beside_itself: bool = False  # what the settings cost, against Leeward as it comes instead of its peers
+
+    @property
+    def large(self) -> bool:
+        return self.n_envs > 64 or (self.lstm or 0) > 64
 
 
 WORKLOADS = {
@@ -122,8 +127,8 @@ def model_system(kind: type[Any], workload: Workload, threads: int, **more: Any)
     return System(model, threads, lambda: model.learn(size, reset_num_timesteps=next(first, False)))
 
 
-def plain_system(plain: BareNetwork | SegmentPPO) -> System:
-    return System(plain, CORES, plain.round)
+def plain_system(plain: BareNetwork | SegmentPPO, threads: int = CORES) -> System:
+    return System(plain, threads, plain.round)
 
 
 def systems_of(workload: Workload) -> dict[str, System]:
@@ -134,13 +139,17 @@ def systems_of(workload: Workload) -> dict[str, System]:
     if workload.beside_itself:
         return found | {"leeward as it comes": model_system(DistributionalPPO, workload, CORES)}
     name, peer = ("PPO", PPO) if workload.lstm is None else ("RecurrentPPO", RecurrentPPO)
+    if CORES > 1:
+        found["leeward, 1 thread"] = model_system(DistributionalPPO, workload, 1, **own)
     for threads in sorted({1, CORES}):
-        found[f"{name}, {threads} threads" if threads > 1 else name] = model_system(peer, workload, threads)
-    if workload.shared and workload.lstm is not None:
-        env, size = BatchedBars(workload.n_envs), 16 * workload.n_envs
-        found["PPO on segments"] = plain_system(
-            SegmentPPO(env, n_steps=N_STEPS, batch_size=size, n_epochs=N_EPOCHS, lstm=workload.lstm, net=NET)
-        )
+        told = "1 thread" if threads == 1 else f"{threads} threads"
+        found[f"{name}, {told}"] = model_system(peer, workload, threads)
+        if workload.shared and workload.lstm is not None:
+            env, size = BatchedBars(workload.n_envs), 16 * workload.n_envs
+            found[f"PPO on segments, {told}"] = plain_system(
+                SegmentPPO(env, n_steps=N_STEPS, batch_size=size, n_epochs=N_EPOCHS, lstm=workload.lstm, net=NET),
+                threads,
+            )
     return found
 
 
@@ -212,8 +221,9 @@ def main() -> None:
         "# Training speed",
         "",
         f"`python benchmarks/speed/run.py --write`: env steps per second of wall time, {CORES} cores, "
-        f"{arguments.rounds} rounds in each of {arguments.processes} processes; load average before: {load:.1f}. The "
-        "last column is the time of a round over Leeward's of the same process: above 1, Leeward is faster.",
+        f"{arguments.rounds} rounds in each of {arguments.processes} processes (large workloads: one); load average "
+        f"before: {load:.1f}. Leeward and its bare network have {CORES} threads where nothing else is said. The last "
+        "column is the time of a round over Leeward's of the same process: above 1, Leeward is faster.",
         "",
         "| workload | system | training | rollout alone | update alone | time over Leeward's |",
         "|---|---|---|---|---|---|",
@@ -221,7 +231,8 @@ def main() -> None:
     print("\n".join(lines), flush=True)
     found = {}
     for name in arguments.workloads:
-        found[name] = measure_apart(name, arguments.processes, arguments.rounds)
+        processes = 1 if WORKLOADS[name].large else arguments.processes
+        found[name] = measure_apart(name, processes, arguments.rounds)
         lines += lines_of(name, found[name])
         print("\n".join(lines_of(name, found[name])), flush=True)
         if arguments.write:  # after each, so that an end before the last one loses nothing
