@@ -4,8 +4,7 @@
 
 The 64-env workload of run.py on one thread, so that a stack is the whole story. The stack is looked at every
 millisecond of CPU time; a look that falls into a long operation is taken when it ends, and counts for the function
-that called it. Frames outside Leeward are left out, so what torch does belongs to whoever asked for it; the backward
-pass belongs to `Lanes.both`.
+that called it. Frames outside Leeward are left out, so what torch does belongs to whoever asked for it.
 """
 
 import argparse
