@@ -69,13 +69,14 @@ def _check_values(columns: Columns) -> list[Problem]:
 def _check_times(columns: Columns, of_asset: NDArray[np.int64], allow_gaps: bool) -> list[Problem]:
     time, problems = columns.time[of_asset], []
     _, first = np.unique(time, return_index=True)
-    repeated = np.setdiff1d(np.arange(len(time)), first)
-    for i in repeated:
+    repeated = np.ones(len(time), np.bool_)
+    repeated[first] = False
+    for i in np.flatnonzero(repeated):
         message = f"{_text(time[i])} stands in an earlier row too; drop one of them"
         problems.append(Problem(int(columns.rows[of_asset[i]]), "duplicate time", message, where=columns.where))
     latest = np.maximum.accumulate(time) if len(time) else time
     for i in np.flatnonzero(time[1:] < latest[:-1]) + 1:
-        if i not in repeated:
+        if not repeated[i]:
             message = f"{_text(time[i])} comes after {_text(latest[i - 1])}; sort the file by time"
             problems.append(Problem(int(columns.rows[of_asset[i]]), "unsorted time", message, where=columns.where))
     ordered = np.sort(time[first])
@@ -113,16 +114,19 @@ def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem
     good = np.isfinite(opens) & np.isfinite(closes) & (opens > 0.0) & (closes > 0.0)
     opens, closes, kept = opens[good], closes[good], of_asset[good]
     jump = np.exp(np.abs(np.log(opens[1:] / closes[:-1])))  # (m - 1,) ratio, always >= 1
-    nearest = _SPLIT_RATIOS[np.abs(jump[:, None] / _SPLIT_RATIOS - 1.0).argmin(axis=1)]
+    far = np.flatnonzero(jump > (1.0 - _SPLIT_TOLERANCE) * _SPLIT_RATIOS.min())  # few of millions of bars
+    off = jump[far, None] / _SPLIT_RATIOS - 1.0
+    nearest = np.abs(off).argmin(axis=1)
     return [
         Problem(
             int(columns.rows[kept[i + 1]]),
             "unadjusted split",
-            f"the open is {jump[i]:.4g} times apart from the close before, like a {nearest[i]:g}:1 split",
+            f"the open is {jump[i]:.4g} times apart from the close before, like a {_SPLIT_RATIOS[ratio]:g}:1 split",
             "warning",
             columns.where,
         )
-        for i in np.flatnonzero(np.abs(jump / nearest - 1.0) < _SPLIT_TOLERANCE)
+        for i, ratio, distance in zip(far, nearest, off, strict=True)
+        if abs(distance[ratio]) < _SPLIT_TOLERANCE
     ]
 
 

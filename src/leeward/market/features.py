@@ -155,7 +155,8 @@ def chosen_features(bars: Bars, names: Sequence[str] | None) -> tuple[str, ...]:
     """
     if names is None:
         has_volume = bool(np.isfinite(bars.volume).any())
-        intraday = len(np.unique(bars.time.astype("datetime64[s]").astype(np.int64) % 86_400)) > 1
+        of_day = bars.time.astype("datetime64[s]").astype(np.int64) % 86_400
+        intraday = bool((of_day != of_day[:1]).any())
         names = [
             name
             for name, feature in FEATURES.items()

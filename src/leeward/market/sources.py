@@ -108,7 +108,9 @@ def _assemble(parts: list[Columns], name: str, config: DataConfig) -> Bars:
             _adjust(part.values)
         if config.stamp == "close":
             part.time = _opening_times(part)
-    time = np.unique(np.concatenate([part.time for part in parts]))
+    # np.unique hashes whole numbers, which takes ten times as long as sorting times that are nearly sorted.
+    time = np.sort(np.concatenate([part.time for part in parts]), kind="stable")
+    time = time[np.diff(time, prepend=time[:1] - 1) != 0]
     assets = tuple(dict.fromkeys(str(asset) for part in parts for asset in dict.fromkeys(part.asset)))
     extra = sorted({column for part in parts for column in part.values if column.startswith(USER_FEATURE)})
     panel = {column: np.full((len(time), len(assets)), np.nan) for column in (*PRICES, "volume", *extra)}
