@@ -56,7 +56,8 @@ Settings were fixed on seeds 10 and 11 and the simulation (CONTROLLER.md). Two e
 below: k_p 2, k_i 0.2 with 32 envs held the limits of 30 and 50 % and ended 6 to 9 % too careful at 80 %; the present
 set without a margin held all but the crash, whose worst seed ended 11.5 % beyond its limit. With the margin, regimes
 with memory had 200,000 steps at first and a median tail of 0.947 (seeds 0.939 to 0.986), episodes 16 envs and a median
-position of 0.421 (0.32 to 0.51). `seconds` is wall time, two runs at a time on two cores, some beside other work.
+position of 0.421 (0.32 to 0.51). `seconds` is wall time, two runs at a time on two cores, most beside other work
+and with slower code of the same bits; the last 25 runs (walks, crash_free, gaussian_150) had the machine to themselves.
 
 - `position`, `first`, `second`: what the deterministic policy holds, beside the closed form's `optimum`;
 - `tail`: CVaR of a million fresh steps of the policy that the limit binds, divided by the limit; above 1 it is broken;
