@@ -12,6 +12,7 @@ import pathlib
 import signal
 import sys
 from collections import Counter
+from html import escape
 from types import FrameType
 
 import torch
@@ -69,12 +70,14 @@ def draw(stacks: Counter[Stack]) -> str:
                 continue
             y, width = (depth - len(child)) * HEIGHT, share * WIDTH
             red = 200 + 7 * (sum(map(ord, child[-1])) % 8)
-            label = child[-1].split(".", 1)[1] if width < 7 * len(child[-1]) else child[-1]
+            module, _, name = child[-1].partition(".")
+            forms = (f"{module}.{name}", name, name.rpartition(".")[2])  # the longest that fits, or none
+            label = next((form for form in forms if width > 6 * len(form)), "")
             parts.append(
-                f'<g><title>{child[-1]}: {share:.1%}</title><rect x="{left:.1f}" y="{y}" width="{width - 0.5:.1f}" '
+                f"<g><title>{escape(child[-1])}: {share:.1%}</title>"
+                f'<rect x="{left:.1f}" y="{y}" width="{width - 0.5:.1f}" '
                 f'height="{HEIGHT - 1}" fill="rgb({red},{red - 60},90)"/>'
-                + (f'<text x="{left + 3:.1f}" y="{y + 13}">{label}</text>' if width > 6 * len(label) else "")
-                + "</g>"
+                f'<text x="{left + 3:.1f}" y="{y + 13}">{escape(label)}</text></g>'
             )
             place(child, left)
             left += width
