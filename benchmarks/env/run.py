@@ -252,7 +252,7 @@ def table(rates: dict[str, list[float]], n_bars: int) -> str:
         "",
         "The compiled kernel is what all of Leeward's envs run. A training loop sees the SB3 VecEnv; the last column "
         "compares with all its infos read, since peers make theirs in every step. Peers are single envs in a Python "
-        "loop: one Leeward env alone is no faster than they are, it is made for batches.",
+        "loop; one Leeward env alone is slower than gym-anytrading's, since it is made for batches.",
         "",
         "| system | env-steps/s | lowest - highest | kernel is faster by | SB3 VecEnv, infos read, is faster by |",
         "|---|---|---|---|---|",
