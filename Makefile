@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check mutants speed clean
+.PHONY: help install demo test lint types check mutants speed fuzz kills soak licences clean
 
 help: ## show this list
 	@echo "Leeward: trading agents that know their own tail risk."
@@ -28,7 +28,8 @@ demo: $(STAMP) ## train on real market data, backtest out of sample, write repor
 	@$(BIN)/leeward report runs/demo --control runs/demo-control --out report.html
 
 test: $(STAMP) ## run the tests (WORKERS=2 processes)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	@# By file, so that what a file sets up is set up once; those that take longest come first (tests/conftest.py).
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## ruff: lint and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,14 +45,28 @@ mutants: $(STAMP) ## put known faults back, one by one, and see the tests fail
 speed: $(STAMP) ## has training become slow? time over that of its bare network
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed/check.py
 
+fuzz: $(STAMP) ## a thousand bad checkpoints, configs and files of bars, and every file of a run damaged (an hour)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz
+
+kills: $(STAMP) ## kill a run 200 times, half of them inside its writes, and resume it (10 minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.kills
+
+soak: $(STAMP) ## train for half an hour with kills: memory, file handles and threads stay flat
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.soak
+
+licences: $(STAMP) ## what is installed, with versions and licences: the bill of materials as CycloneDX JSON
+	@$(BIN)/python -m tools.materials > materials.json && echo "materials.json"
+
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Leeward needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV): about 2 GB, more with a CUDA build of torch; a few minutes, once ..."
 	@# torch first and by its pinned version: one of that version that is already there, a CPU build too, is kept.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# Everything else by its hash: what is in requirements.txt and nothing more, so that nobody can slip in another file.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)

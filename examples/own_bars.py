@@ -17,7 +17,7 @@ from leeward.config.load import load_config
 from leeward.market import check, load, prepare
 from leeward.report import write_report
 from leeward.training.run_dir import RunDir
-from leeward.training.testing import backtest_run, earlier_openings, record_opening
+from leeward.training.testing import Examination, backtest_run
 from leeward.training.trainer import Progress, train
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     config = load_config(
         None,
         ["env.action=positions", "policy.name=MlpPolicy", "ppo.gamma=0.5"],
-        {"data.source": str(options.bars), "ppo.total_steps": options.steps, "backtest.limit": options.limit},
+        {"data.source": str(options.bars), "ppo.total_steps": options.steps, "risk.limit": options.limit},
     )
     market = prepare(config.data)
     for name, split in market.splits.items():
@@ -69,9 +69,10 @@ def main() -> None:
         train(run, market, show, resume=False)
         results = {"validation": backtest_run(run, market, "validation")}
         if options.open_test:
-            print(f"The same test bars were opened {earlier_openings(run, market)} times before.")
-            record_opening(run, market, "test")
-            results["test"] = backtest_run(run, market, "test")
+            examination = Examination(run, market, "test")  # from here on it stands in run.json
+            if examination.opening is not None:
+                print(f"The same test bars were opened {examination.opening.earlier} times before.")
+            results["test"] = examination.backtest()
         for name, result in results.items():
             result.write(run.path / "backtest" / name)
         report = write_report(run.path)

@@ -1,7 +1,26 @@
-"""Settings every test shares."""
+"""Settings every test shares, and the order of files."""
 
-from hypothesis import settings
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+
+# With several workers each takes the next file when it has done its last: begun first, these leave nobody alone at the
+# end. Order matters little, as long as the longest is here and the last files are short.
+LONG = (
+    "training/test_resume.py", "algorithm/test_worker_pool.py", "training/test_seal.py", "training/test_interrupt.py",
+    "algorithm/test_replicas.py", "algorithm/test_live_settings.py", "algorithm/test_two_threads.py",
+    "architecture/test_doc_blocks.py", "telemetry/test_metrics.py", "support/test_risk_markets.py",
+    "training/test_example.py",
+)  # fmt: skip
 
 # Derandomised: a run that was green stays green on the same code. No deadline: machines differ, equations do not.
 settings.register_profile("leeward", derandomize=True, deadline=None, database=None, max_examples=60)
+# A failing example is not made smaller where only the failure counts: for mutants.
+settings.register_profile("mutants", settings.get_profile("leeward"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("leeward")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))

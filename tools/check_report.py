@@ -50,6 +50,7 @@ const waiting = setInterval(() => {
   const drawn = (p) => p.querySelector(".main-svg") && p.querySelector(".trace, .bars, .heatmaplayer image");
   const asked = performance.getEntriesByType("resource").map((r) => r.name);
   const found = { errors: window.__errors, plots: plots.length, empty: plots.filter((p) => !drawn(p)).map((p) => p.id),
+    nan: document.querySelector("main").innerText.match(/\\b(nan|NaN|undefined)\\b/g) || [],
     width: document.documentElement.scrollWidth, outside: asked.filter((n) => /^(http|ws)s?:/.test(n)) };
   document.documentElement.dataset.check = JSON.stringify(found);
 }, 250);
@@ -142,6 +143,7 @@ def _problems(dumped: subprocess.CompletedProcess[str], width: int) -> list[str]
     problems = [f"console error: {error}" for error in found["errors"]]
     problems += [f"console: {line}" for line in dumped.stderr.splitlines() if ":CONSOLE" in line and "ERROR" in line]
     problems += [f"plot {key} is empty" for key in found["empty"]]
+    problems += [f"the page says {word!r}" for word in found["nan"]]
     problems += [f"asked the network for {name}" for name in found["outside"]]
     if not found["plots"]:
         problems.append("no plot at all")

@@ -49,7 +49,8 @@ def kernel_only(market: Market) -> Callable[[], int]:
         for row in targets:
             info[:] = 0.0
             k.step_all(
-                row, simulation._panel, simulation._inputs, simulation._years, simulation._rates, simulation._window,
+                row, simulation._panel, simulation._inputs, simulation._years, simulation._rates,
+                simulation._terms, simulation._window,
                 True, simulation.book, simulation.held, simulation.clock, simulation.ring, orders, info, observations,
                 simulation.final_observations, rewards, ends,
             )  # fmt: skip

@@ -3,7 +3,7 @@
     python benchmarks/learning/defaults.py [--write]
 
 Seeds 10 to 12, apart from those of `run.py`. Score: mean of 100 deterministic episodes with the final weights.
-- sequence_length 8 and 32 on CartPole without velocities, settings of `run.py` (rollouts have 32 steps);
+- sequence_length 8 and 32 on CartPole without velocities, RL-Zoo's `ppo_lstm` settings (rollouts have 32 steps);
 - "gaussian" (clipped, as in SB3) and "squashed" actions on Pendulum-v1, RL-Zoo's `ppo` settings without gSDE, which has
   a form of its own, 60,000 steps.
 """
@@ -19,13 +19,15 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from run import PENDULUM, TASKS
+from benchmarks.learning.tasks import RECURRENT_NET, TASKS, OnlyPositions
 
 from leeward import DistributionalPPO
 
 SEEDS = (10, 11, 12)
+WITHOUT_VELOCITIES = TASKS["cartpole"].settings | {"policy_kwargs": RECURRENT_NET}
+PENDULUM = {"n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10, "learning_rate": 1e-3}
 
 
 def score(
@@ -52,10 +54,9 @@ def main() -> None:
         lines.append(f"| {what} | {setting} | {statistics.median(scores):.0f} | {each} |")
         print(lines[-1], flush=True)
 
-    task = TASKS["cartpole_no_velocity"]
     for length in (8, 32):
-        settings = task["settings"]() | {"sequence_length": length}
-        found = [score("CartPole-v1", task["wrapper"], 8, "MlpLstmPolicy", 100_000, seed, settings) for seed in SEEDS]
+        settings = WITHOUT_VELOCITIES | {"sequence_length": length}
+        found = [score("CartPole-v1", OnlyPositions, 8, "MlpLstmPolicy", 100_000, seed, settings) for seed in SEEDS]
         add("CartPole without velocities", f"sequence_length {length}", found)
     for kind in ("gaussian", "squashed"):
         settings = PENDULUM | {"action_distribution": kind, "batch_size": 128}
@@ -63,7 +64,7 @@ def main() -> None:
         add("Pendulum-v1, no gSDE", f"action_distribution {kind}", found)
     table = "\n".join(["# Defaults", "", "`python benchmarks/learning/defaults.py --write`", "", *lines, ""])
     if arguments.write:
-        pathlib.Path(__file__).with_name("DEFAULTS.md").write_text(table, encoding="utf-8")
+        pathlib.Path(__file__).with_name("RESULTS_defaults.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

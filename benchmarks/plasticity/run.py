@@ -3,9 +3,9 @@
     python benchmarks/plasticity/run.py --all                  what is missing of sweep and runs, 30 minutes on one core
     python benchmarks/plasticity/run.py --table [--write]      the tables of all stored runs; --write: RESULTS.md
 
-One agent goes through ten phases of 10,240 steps, nine changes (`tasks.py`). Everything but the optimiser is the same:
-the default critic, two ReLU layers of 64, a constant rate. After each rollout of 1,024 steps the deterministic policy
-is scored on what training does not see, as a share of what the best policy earns there.
+One agent goes through ten phases of 10,240 steps, nine changes (`tests/support/changing_tasks.py`). Everything but the
+optimiser is the same: the default critic, two ReLU layers of 64, a constant rate. After each rollout of 1,024 steps the
+deterministic policy is scored on what training does not see, as a share of what the best policy earns there.
 
 Each utility optimiser stands beside the one it is built on: UPGD and SGD, UPGDW and AdamW, AdaptiveUPGD and Adam.
 Settings are chosen by a sweep on seeds 100 and 101, on four phases, by the mean score over all of them, for each task
@@ -14,7 +14,7 @@ and optimiser alone: three rates, then three variants at the best of them. What 
 
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.plasticity.tasks import TASKS, Actions
 from benchmarks.stored import Stored, command_line, median_and_range
+from tests.support.changing_tasks import TASKS, Actions, play
+from tests.support.plasticity import effective_rank, updates_to_recover
 
 from leeward import DistributionalPPO
 from leeward.optim.build import OPTIMIZERS
@@ -38,7 +39,7 @@ SEEDS, PHASES = range(5), 10
 TUNING_SEEDS, TUNING_PHASES = (100, 101), 4
 N_ENVS, N_STEPS, UPDATES = 64, 16, 10  # of a phase: 10,240 steps
 RECOVERED = 0.8  # of what the best policy earns
-TEST_ENVS, TEST_STEPS = 128, 16
+TEST_ENVS = 128
 COMMON: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 256, "n_epochs": 4, "ent_coef": 0.01, "device": "cpu"}
 GAMMA = {"market": 0.5, "permuted": 0.0}  # both pay at once; in the market what is held decides what a turn costs
 
@@ -108,12 +109,6 @@ def relu_outputs(mlp: nn.Module, x: Tensor) -> Iterator[Tensor]:  # (B, F) -> (B
             yield x
 
 
-def effective_rank(features: Tensor) -> float:  # (B, H)
-    """exp of the entropy of the singular values as shares of their sum (Roy & Vetterli 2007)."""
-    values = torch.linalg.svdvals(features.double())
-    return float(torch.special.entr(values / values.sum().clamp_min(1e-300)).sum().exp())
-
-
 @torch.no_grad()
 def health(model: DistributionalPPO, observations: NDArray[np.float32]) -> Health:
     seen = torch.as_tensor(observations)
@@ -121,16 +116,6 @@ def health(model: DistributionalPPO, observations: NDArray[np.float32]) -> Healt
     critics = [layer for mlp in model.policy.critic_mlps for layer in relu_outputs(mlp, seen)]
     dead = [float((torch.cat(layers, dim=1) <= 0.0).all(dim=0).double().mean()) for layers in (actor, critics)]
     return Health(dead[0], dead[1], effective_rank(actor[-1]))
-
-
-def play(choose: Callable[[NDArray[np.float32]], Actions], env: Any) -> tuple[float, NDArray[np.float32]]:
-    """Mean reward, and what was seen on the way."""
-    observation, rewards, seen = env.reset(), [], []
-    for _ in range(TEST_STEPS):
-        seen.append(np.array(observation))
-        observation, reward, _, _ = env.step(choose(observation))
-        rewards.append(reward)
-    return float(np.mean(rewards)), np.concatenate(seen)
 
 
 def new_agent(task: str, optimizer: str, settings: Settings, seed: int, env: Any) -> DistributionalPPO:
@@ -214,15 +199,9 @@ def in_words(settings: Settings) -> str:
     return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
-def steps_to_recover(scores: NDArray[np.float64]) -> float:  # (changes, UPDATES) -> mean over changes
-    reached = scores >= RECOVERED
-    updates = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, UPDATES)
-    return float(updates.mean() * N_ENVS * N_STEPS)
-
-
 def figures(task: str, optimizer: str, settings: Settings) -> list[str]:
     """The cells of one row: see `HEAD`."""
-    third = (PHASES - 1) // 3
+    third, steps = (PHASES - 1) // 3, N_ENVS * N_STEPS
     found = [RESULTS.get(task=task, optimizer=optimizer, settings=settings, seed=seed) for seed in SEEDS]
     scores = [np.array(row["scores"]) for row in found]
     late = [each[:, -3:].mean(axis=1) for each in scores]  # the last three scores before each change
@@ -233,7 +212,7 @@ def figures(task: str, optimizer: str, settings: Settings) -> list[str]:
         median_and_range(each[0] for each in late),
         median_and_range(each[1 : third + 1].mean() for each in late),
         median_and_range(each[-third:].mean() for each in late),
-        median_and_range((steps_to_recover(each[1:]) for each in scores), ",.0f"),
+        median_and_range((steps * updates_to_recover(each[1:], RECOVERED) for each in scores), ",.0f"),
         median_and_range(each.dead_actor for each in last),
         median_and_range(each.dead_critics for each in last),
         median_and_range((each.rank for each in last), ".1f"),

@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.risk.environments import (
+from tests.support.risk_markets import (
     CrashEnv,
     CrashMarket,
     EpisodeEnv,
@@ -52,11 +52,11 @@ N_ENVS, N_ENVS_CRASH, N_ENVS_EPISODES = 16, 128, 64
 
 
 NOTES = """
-Settings were fixed on seeds 10 and 11 and the simulation (CONTROLLER.md). Two earlier sets had been run on the seeds
-below: k_p 2, k_i 0.2 with 32 envs held the limits of 30 and 50 % and ended 6 to 9 % too careful at 80 %; the present
-set without a margin held all but the crash, whose worst seed ended 11.5 % beyond its limit. With the margin, regimes
-with memory had 200,000 steps at first and a median tail of 0.947 (seeds 0.939 to 0.986), episodes 16 envs and a median
-position of 0.421 (0.32 to 0.51). `seconds` is wall time, two runs at a time on two cores, most beside other work
+Settings were fixed on seeds 10 and 11 and the simulation (RESULTS_controller.md). Two earlier sets had been run on the
+seeds below: k_p 2, k_i 0.2 with 32 envs held the limits of 30 and 50 % and ended 6 to 9 % too careful at 80 %; the
+present set without a margin held all but the crash, whose worst seed ended 11.5 % beyond its limit. With the margin,
+regimes with memory had 200,000 steps at first and a median tail of 0.947 (seeds 0.939 to 0.986), episodes 16 envs and a
+median position of 0.421 (0.32 to 0.51). `seconds` is wall time, two runs at a time on two cores, most beside other work
 and with slower code of the same bits; the last 25 runs (walks, crash_free, gaussian_150) had the machine to themselves.
 
 - `position`, `first`, `second`: what the deterministic policy holds, beside the closed form's `optimum`;
@@ -81,8 +81,8 @@ def learn(
     model = DistributionalPPO(policy, env, seed=seed, **settings)
 
     def keep(values: dict[str, Any], _: dict[str, Any]) -> bool:
-        if model.risk_control is not None and values["n_steps"] == 1:
-            multipliers.append(model.risk_control.constraints[0].multiplier)
+        if model.engine.risk_control is not None and values["n_steps"] == 1:
+            multipliers.append(model.engine.risk_control.constraints[0].multiplier)
         return True
 
     return model.learn(steps, callback=keep)

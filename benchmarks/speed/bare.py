@@ -2,39 +2,37 @@
 
 The run's own modules, all memories, MLPs and heads: forward for every step of the rollout, the critics' MLPs for all
 of them at once; then for every minibatch forward and backward of the summed outputs, and Adam. No loss, no env, no
-targets, no metrics. Threads are used as the model uses them: one for the actor, one for the critics, if it has two
-lanes.
+targets, no metrics. Threads are used as the model uses them: one for the actor, one for the critics, if it has two.
 """
 
 import torch
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
-from leeward.algorithm.lanes import lanes
+from leeward.algorithm.two_threads import two_threads
 from leeward.networks.lstm import Recurrence
-from leeward.optim.adam import Adam
 
 
 class BareNetwork:
-    """`collect_rollouts` and `train`, one rollout each, of the size of `model`'s."""
+    """`collect` and `train`, one rollout each, of the size of `model`'s."""
 
     def __init__(self, model: DistributionalPPO, n_envs: int) -> None:
         assert model.batch_size is not None
         self.policy, self.n_envs, self.n_steps, self.n_epochs = model.policy, n_envs, model.n_steps, model.n_epochs
-        self.length = model.updater.sequence_length if self.policy.cell else 1
+        self.length = model.engine.plan(None).sequence_length
         self.sequences = model.batch_size // self.length
         self.minibatches = n_envs * self.n_steps // model.batch_size
-        self.side_by_side = model.updater.side_by_side
-        self.optimizer = Adam(self.policy.parameters(), lr=1e-12)
+        self.side_by_side = model.engine.updater.side_by_side
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=1e-12, fused=True)
         self.features = self.policy.actor_extractor.features_dim
 
     def round(self) -> None:
-        with lanes(wanted=self.side_by_side) as self.halves:
-            self.collect_rollouts()
+        with two_threads(wanted=self.side_by_side) as self.threads:
+            self.collect()
             self.train()
 
     @torch.no_grad()
-    def collect_rollouts(self) -> None:
+    def collect(self) -> None:
         seen, memory = torch.randn(1, self.n_envs, self.features), self.policy.initial_memory(self.n_envs)
         read = []
         for _ in range(self.n_steps):
@@ -59,10 +57,10 @@ class BareNetwork:
         policy = self.policy
         if policy.shared_lstm:
             hidden, _ = self._remember(policy.actor_memory, seen, memory)
-            self.halves.both(lambda: self._act(hidden).backward(), lambda: self._judge(hidden.detach()).backward())
+            self.threads.run_both(lambda: self._act(hidden).backward(), lambda: self._judge(hidden.detach()).backward())
             return
         parts = 0 if policy.actor_memory is None else policy.actor_memory.parts
-        self.halves.both(
+        self.threads.run_both(
             lambda: self._act(self._remember(policy.actor_memory, seen, memory)[0]).backward(),
             lambda: self._judge(self._remember(policy.critic_memory, seen, memory[parts:])[0]).backward(),
         )

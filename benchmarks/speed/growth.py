@@ -201,7 +201,7 @@ def main() -> None:
             print(axis, size, found[size], flush=True)
         lines += lines_of(axis, found)
         if arguments.write:  # after each, so that an end before the last one loses nothing
-            (HERE / "GROWTH.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+            (HERE / "RESULTS_growth.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     print("\n".join(lines))
 
 

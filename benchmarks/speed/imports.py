@@ -69,7 +69,7 @@ def main() -> None:
     text = "\n".join([*lines, ""])
     print(text)
     if arguments.write:
-        pathlib.Path(__file__).with_name("IMPORTS.md").write_text(text, encoding="utf-8")
+        pathlib.Path(__file__).with_name("RESULTS_imports.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

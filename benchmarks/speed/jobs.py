@@ -36,7 +36,7 @@ def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> dict[int, f
             model.learn(steps, reset_num_timesteps=turn == 0)
             seconds[n].append(time.perf_counter() - begin)
     for model in models.values():
-        model.dismiss()
+        model.processes.stop()
     return {n: steps / statistics.median(each[1:]) for n, each in seconds.items()}
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     table = "\n".join([*lines, ""])
     print(table)
     if arguments.write:
-        pathlib.Path(__file__).with_name("JOBS.md").write_text(table, encoding="utf-8")
+        pathlib.Path(__file__).with_name("RESULTS_jobs.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.speed.run import N_STEPS, WORKLOADS, build
+from benchmarks.speed.run import WORKLOADS, build
+from tests.support.models import learn_seeing
 
 from leeward import DistributionalPPO
 from leeward.optim import UPGD, UPGDW, AdaptiveUPGD
@@ -67,13 +68,12 @@ def update_times(rounds: int) -> dict[str, float]:
     """Milliseconds of one update (4 epochs of 8 minibatches) on a rollout that is already there."""
     workload = WORKLOADS["64 envs"]
     models = {name: build(DistributionalPPO, workload, vgs=vgs) for name, vgs in SCALERS.items()}
-    for model in models.values():
-        model.learn(workload.n_envs * N_STEPS)
+    rollouts = {name: learn_seeing(model, 1, lambda collected: collected)[-1] for name, model in models.items()}
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(rounds):
         for name, model in models.items():
             begin = time.process_time()
-            model.train()
+            model.train(rollouts[name])
             seconds[name].append(time.process_time() - begin)
     return {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
 
@@ -105,7 +105,7 @@ def main() -> None:
     table = "\n".join([*lines, ""])
     print(table)
     if arguments.write:
-        pathlib.Path(__file__).with_name("OPTIMISERS.md").write_text(table, encoding="utf-8")
+        pathlib.Path(__file__).with_name("RESULTS_optimisers.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

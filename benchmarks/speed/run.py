@@ -72,12 +72,12 @@ WORKLOADS = {
 
 
 class System:
-    """Something with `collect_rollouts` and `train`, and how long they took."""
+    """Something with `collect` (in Stable-Baselines3: `collect_rollouts`) and `train`, and how long they took."""
 
     def __init__(self, owner: Any, threads: int, round_: Callable[[], Any]) -> None:
         self.threads, self.round = threads, round_
         self.seconds: dict[str, list[float]] = {"training": [], "rollout": [], "update": []}
-        self._watch(owner, "collect_rollouts", "rollout")
+        self._watch(owner, "collect" if hasattr(owner, "collect") else "collect_rollouts", "rollout")
         self._watch(owner, "train", "update")
 
     def _watch(self, owner: Any, method: str, phase: str) -> None:
@@ -236,7 +236,7 @@ def main() -> None:
         lines += lines_of(name, found[name])
         print("\n".join(lines_of(name, found[name])), flush=True)
         if arguments.write:  # after each, so that an end before the last one loses nothing
-            (HERE / "SPEED.md").write_text("\n".join([*lines, "", "![](speed.svg)", ""]), encoding="utf-8")
+            (HERE / "RESULTS.md").write_text("\n".join([*lines, "", "![](speed.svg)", ""]), encoding="utf-8")
             (HERE / "speed.svg").write_text(plot(found), encoding="utf-8")
 
 

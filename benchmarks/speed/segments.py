@@ -13,7 +13,7 @@ GAMMA, LAM, CLIP, VALUE, ENTROPY = 0.99, 0.95, 0.2, 0.5, 0.0
 
 
 class SegmentPPO:
-    """`collect_rollouts` and `train`, one rollout each."""
+    """`collect` and `train`, one rollout each."""
 
     def __init__(self, env, *, n_steps: int, batch_size: int, n_epochs: int, lstm: int, net: list[int]) -> None:  # type: ignore[no-untyped-def]
         self.env, self.n_steps, self.n_epochs = env, n_steps, n_epochs
@@ -39,11 +39,11 @@ class SegmentPPO:
         return nn.Sequential(*layers, nn.Linear(width, out))
 
     def round(self) -> None:
-        self.collect_rollouts()
+        self.collect()
         self.train()
 
     @torch.no_grad()
-    def collect_rollouts(self) -> None:
+    def collect(self) -> None:
         T, B = self.n_steps, self.env.num_envs
         self.observations = torch.empty(T, B, self.observation.shape[-1])
         self.actions = torch.empty(T, B, dtype=torch.int64)

@@ -4,7 +4,8 @@
 
 Trains configs/control.yaml as it stands, once per seed, exactly as `leeward train` does, and divides the log-growth of
 its best checkpoint on the test bars (`--validation`: on the validation bars, the only ones settings may be chosen by)
-by that of the best clipped-linear policy, which was fitted on train; both pay all costs. `--write` stores control.md.
+by that of the best clipped-linear policy, which was fitted on train; both pay all costs. `--write` stores
+RESULTS_control.md.
 """
 
 import argparse
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from leeward.backtest.judgement import BEST_POLICY, share_of_best
+from leeward.backtest.judgement import share_of_best
+from leeward.backtest.strategies import BEST_POLICY, LAST_CHECKPOINT
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
 from leeward.market import prepare
 from leeward.training.run_dir import RunDir
-from leeward.training.testing import LAST_CHECKPOINT, backtest_run
+from leeward.training.testing import backtest_run
 from leeward.training.trainer import train
 
 HERE = Path(__file__).parent
@@ -76,7 +78,7 @@ def main() -> None:
         HISTORY,
     ]
     if options.write:
-        HERE.joinpath("control.md").write_text("\n".join(table) + "\n", encoding="utf-8")
+        HERE.joinpath("RESULTS_control.md").write_text("\n".join(table) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ known     ln(close/open) of the *next* bar is a feature. It is what a position f
 shuffled  the same feature, shuffled in time: it looks the same and knows nothing. The Sharpe ratio of the agent among
           those of its own positions at other times must lie below the 95th percentile for at least 4 of 5 seeds.
 
-What is scored is the last checkpoint, never one that was chosen on validation. `--write` stores learnability.md.
+What is scored is the last checkpoint, never one that was chosen on validation. `--write` stores
+RESULTS_learnability.md.
 """
 
 import argparse
@@ -107,7 +108,7 @@ def main() -> None:
     ]
     print(table[-1])
     if options.write:
-        HERE.joinpath("learnability.md").write_text("\n".join(table) + "\n", encoding="utf-8")
+        HERE.joinpath("RESULTS_learnability.md").write_text("\n".join(table) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

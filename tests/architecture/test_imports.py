@@ -11,10 +11,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "leeward"
 
-EVERYONE = {"errors", "config", "telemetry"}
+EVERYONE = {"errors", "config", "telemetry", "durable"}
 # package: the packages an arrow leads to; what those reach is reached too.
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "durable": {"errors"},
     "config": {"errors"},
     "telemetry": {"errors", "config"},
     "maths": {"errors"},
@@ -34,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
 TORCH_FREE = ("market", "env")
 RAY_ONLY = ("training/population", "training/distributed")
 TRADING_EXTRA = {"numba", "pandas", "plotly", "jinja2", "arch"}
-CORE = ("errors", "config", "telemetry", "maths", "networks", "optim", "rollout", "algorithm")
+CORE = ("errors", "durable", "config", "telemetry", "maths", "networks", "optim", "rollout", "algorithm")
 
 
 def reach(package: str) -> set[str]:

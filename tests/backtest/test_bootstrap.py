@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leeward.backtest import statistics
-from leeward.backtest.bootstrap import Interval, bootstrap, stationary_indices
+from leeward.backtest.bootstrap import Bootstrap, Interval, bootstrap, stationary_indices
 from leeward.errors import ArgumentError
 
 
@@ -61,14 +61,24 @@ def test_the_difference_to_a_baseline_is_paired():
     )
     assert found.interval("agent", "sharpe").error > 0.3
     assert found.difference("agent", "hold", "sharpe").error < 0.02
-    assert found.difference("agent", "hold", "sharpe").excludes(0.0)
+    assert found.difference("agent", "hold", "sharpe").low > 0.0
     assert found.difference("agent", "hold", "cvar").low == pytest.approx(1e-4, rel=0.1)
 
 
-def test_an_undefined_interval_excludes_nothing():
+def test_the_interval_of_an_undefined_ratio_is_undefined():
     flat = bootstrap({"cash": np.zeros(50)}, bars_per_year=252.0, alpha=0.05, rng=np.random.default_rng(0), n_draws=10)
-    assert not flat.interval("cash", "sharpe").excludes(0.0)
-    assert not Interval(float("nan"), float("nan"), float("nan")).excludes(1.0)
+    found = flat.interval("cash", "sharpe")
+    assert np.isnan([found.low, found.high, found.error]).all()
+
+
+def test_an_interval_leaves_the_same_mass_on_both_sides():
+    # 101 draws 0, 1, ..., 100 at a mass of 0.9: from the 5 % to the 95 % quantile. Sample deviation of 0 ... n - 1:
+    # √(n (n + 1) / 12) = √(101 · 102 / 12)
+    found = Bootstrap({"x": {"sharpe": np.arange(101.0)}, "y": {"sharpe": np.arange(101.0) - 3.0}}, mass=0.9)
+    interval = found.interval("x", "sharpe")
+    assert (interval.low, interval.high) == pytest.approx((5.0, 95.0))
+    assert interval.error == pytest.approx((101 * 102 / 12) ** 0.5)
+    assert found.difference("x", "y", "sharpe").low == found.difference("x", "y", "sharpe").high == pytest.approx(3.0)
 
 
 def test_series_of_different_bars_cannot_be_paired():

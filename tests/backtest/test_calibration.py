@@ -42,6 +42,13 @@ def test_coverage_counts_outcomes_at_or_below_each_quantile():
     assert coverage_error(np.array([0.25, 0.75]), quantiles, outcomes) == pytest.approx(1 / 12)
 
 
+def test_an_outcome_on_a_quantile_is_below_it_and_quantiles_that_cross_are_sorted():
+    # sorted rows 0 2: outcome 0 ≤ {0, 2}, outcome 2 ≤ {2}, outcome 1 ≤ {2}, outcome 3 above both -> 1/4, 3/4
+    quantiles = np.array([[0.0, 2.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    assert coverage(quantiles, np.array([0.0, 2.0, 1.0, 3.0])).tolist() == [0.25, 0.75]
+    assert coverage_error(np.array([0.25, 0.75]), quantiles, np.array([0.0, 2.0, 1.0, 3.0])) == 0.0
+
+
 def test_pit_interpolates_inside_and_takes_the_middle_outside():
     # 1 is halfway between the quantiles at .2 and .6 -> .4; below all -> .2/2; above all -> (1 + .6)/2
     ranks = pit(np.array([0.2, 0.6]), np.array([[0.0, 2.0]] * 3), np.array([1.0, -5.0, 9.0]))
@@ -77,6 +84,8 @@ def test_christoffersen_is_the_markov_likelihood_ratio():
     assert christoffersen_independence(breaches).statistic == pytest.approx(0.174254, abs=1e-5)
     together = christoffersen(breaches, ALPHA)
     assert together.statistic == pytest.approx(kupiec(breaches, ALPHA).statistic + 0.174254, abs=1e-5)
+    # χ² with two degrees of freedom is an exponential: P(above x) = exp(−x / 2)
+    assert together.p_value == pytest.approx(np.exp(-together.statistic / 2.0))
 
 
 def test_breaches_in_a_row_fail_independence_and_scattered_ones_do_not():
@@ -117,6 +126,8 @@ def test_right_tails_pass_and_mild_ones_are_caught():
 def test_shapes_and_levels_are_checked():
     with pytest.raises(ShapeError, match=r"quantiles \(T, N\) and outcomes \(T,\), got \(3, 2\) and \(4,\)"):
         coverage(np.zeros((3, 2)), np.zeros(4))
+    with pytest.raises(ShapeError, match=r"got \(0, 2\) and \(0,\)"):
+        coverage_error(np.array([0.25, 0.75]), np.zeros((0, 2)), np.zeros(0))
     with pytest.raises(ArgumentError, match="rising numbers"):
         pit(np.array([0.6, 0.2]), np.zeros((3, 2)), np.zeros(3))
     with pytest.raises(ArgumentError, match="CVaR < 0"):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import quantstats.stats as quantstats
 
+from leeward.backtest import statistics
 from leeward.backtest.overfitting import (
     backtest_overfitting,
     deflated_sharpe,
@@ -63,6 +64,16 @@ def plain_pbo(returns: np.ndarray, n_blocks: int) -> float:
 def test_pbo_equals_a_plain_loop_over_all_splits():
     returns = np.random.default_rng(5).standard_normal((53, 7)) + np.linspace(0.0, 0.2, 7)
     assert backtest_overfitting(returns, n_blocks=6).probability == pytest.approx(plain_pbo(returns, 6))
+
+
+def test_the_sharpe_ratios_of_all_splits_are_those_of_the_one_formula():
+    # n_blocks 2: the first choice is the first half (26 of 53 bars, the last one is dropped), the second the other one
+    returns = np.random.default_rng(5).standard_normal((53, 7)) + np.linspace(0.0, 0.2, 7)
+    found = backtest_overfitting(returns, n_blocks=2)
+    halves = [statistics.sharpe(half.T, bars_per_year=1.0) for half in (returns[:26], returns[26:52])]  # (K,) each
+    best = [int(half.argmax()) for half in halves]
+    assert found.sharpe_in == pytest.approx([halves[0][best[0]], halves[1][best[1]]], rel=1e-12)
+    assert found.sharpe_out == pytest.approx([halves[1][best[0]], halves[0][best[1]]], rel=1e-12)
 
 
 def test_pbo_is_low_with_a_real_edge_and_near_a_half_without():

@@ -37,8 +37,8 @@ def test_the_table_of_four_bars_is_the_arithmetic():
     assert table.max_drawdown == pytest.approx(-0.1)
     assert table.max_drawdown_bars == 2
     assert table.hit_rate == pytest.approx(2 / 3)
-    # a quarter of four bars is the worst one, as a log-return
-    assert table.cvar == pytest.approx(np.log(0.9))
+    # a quarter of four bars is the worst one, as a log-return: the tail is one observation, VaR and CVaR both
+    assert table.var == table.cvar == pytest.approx(np.log(0.9))
 
 
 @pytest.mark.parametrize("cash_rate", [0.0, 0.03])
@@ -46,7 +46,7 @@ def test_the_table_equals_empyrical(cash_rate):
     returns = fat_tailed()
     bar_rate = cash_rate / BARS_PER_YEAR
     table = performance_of(
-        returns.to_numpy(), returns.to_numpy(), bars_per_year=BARS_PER_YEAR, alpha=0.05, cash_rate=cash_rate
+        returns.to_numpy(), returns.to_numpy(), bars_per_year=BARS_PER_YEAR, alpha=0.05, cash=bar_rate
     )
     theirs = {
         "cagr": empyrical.cagr(returns, annualization=BARS_PER_YEAR),
@@ -58,7 +58,6 @@ def test_the_table_equals_empyrical(cash_rate):
         "omega": empyrical.omega_ratio(returns, risk_free=bar_rate),
         "max_drawdown": empyrical.max_drawdown(returns),
         "tail_ratio": empyrical.tail_ratio(returns),
-        "var": empyrical.value_at_risk(returns, cutoff=0.05),
         "cvar": empyrical.conditional_value_at_risk(returns, cutoff=0.05),  # 0.05 · 1000 is whole
     }
     for name, value in theirs.items():
@@ -67,7 +66,7 @@ def test_the_table_equals_empyrical(cash_rate):
 
 def test_the_table_equals_quantstats():
     returns = fat_tailed(1006)
-    table = performance_of(returns.to_numpy(), bars_per_year=BARS_PER_YEAR, alpha=0.05, cash_rate=0.02)
+    table = performance_of(returns.to_numpy(), bars_per_year=BARS_PER_YEAR, alpha=0.05, cash=0.02 / BARS_PER_YEAR)
     rate = (1.0 + 0.02 / BARS_PER_YEAR) ** BARS_PER_YEAR - 1.0  # quantstats compounds the yearly rate, Leeward does not
     under_water = quantstats.drawdown_details(quantstats.to_drawdown_series(returns))
     theirs = {
@@ -100,6 +99,28 @@ def test_cvar_weights_the_partly_covered_observation():
     sample = np.array([0.0, -3.0, 1.0, -2.0, 2.0, 3.0])
     assert statistics.cvar(sample, alpha=0.25) == pytest.approx(-8 / 3)
     assert statistics.cvar(np.stack([sample, -sample]), alpha=0.25) == pytest.approx([-8 / 3, -8 / 3])
+
+
+def test_var_is_the_mildest_observation_of_the_tail():
+    # 0.25 of 6 is 1.5 observations and cuts the second worst; 0.25 of 8 ends with the second worst, 0.26 cuts the third
+    sample = np.array([0.0, -3.0, 1.0, -2.0, 2.0, 3.0])
+    assert statistics.value_at_risk(sample, alpha=0.25) == -2.0
+    longer = np.array([5.0, -3.0, 1.0, -2.0, 2.0, 3.0, -1.0, 4.0])
+    assert statistics.value_at_risk(longer, alpha=0.25) == -2.0
+    assert statistics.value_at_risk(longer, alpha=0.26) == -1.0
+    assert statistics.value_at_risk(np.stack([longer, -longer]), alpha=0.25).tolist() == [-2.0, -4.0]
+
+
+@settings(derandomize=True, deadline=None)
+@given(hnp.arrays(np.float64, st.integers(4, 60), elements=st.floats(-0.2, 0.2)), st.floats(0.02, 1.0))
+def test_var_is_the_slope_of_the_tail_in_alpha(returns, alpha):
+    # α CVaR_α = ∫₀^α F⁻¹, so its slope is F⁻¹(α) = VaR_α; inside a step of F⁻¹, 1/n wide, a difference is exact
+    n = len(returns)
+    step = 0.49 / n
+    middle = (np.ceil(alpha * n - 1e-9) - 0.5) / n  # of the step in which alpha lies
+    low, high = middle - step / 2.0, middle + step / 2.0
+    slope = (high * statistics.cvar(returns, alpha=high) - low * statistics.cvar(returns, alpha=low)) / step
+    assert statistics.value_at_risk(returns, alpha=alpha) == pytest.approx(slope, abs=1e-6)
 
 
 def test_a_flat_book_has_no_ratios_instead_of_made_up_ones():

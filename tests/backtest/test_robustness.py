@@ -111,8 +111,8 @@ def agent(market) -> DistributionalPPO:
         "MlpLstmPolicy", env, n_steps=32, batch_size=64, n_epochs=2, learning_rate=1e-3, seed=1, device="cpu",
         action_distribution="squashed", policy_kwargs=kwargs, adversary={"epsilon": 0.05},
     )  # fmt: skip
-    assert model.state_adversary is not None and model.state_adversary.features.mask is not None
-    assert model.state_adversary.features.mask.tolist() == env.attackable.tolist()
+    assert model.engine.state_adversary is not None and model.engine.state_adversary.features.mask is not None
+    assert model.engine.state_adversary.features.mask.tolist() == env.attackable.tolist()
     column = [name.rpartition("/")[2] for name in env.observation_names].index("feature_signal")
     observation, seen = env.reset(), []
     for _ in range(64):

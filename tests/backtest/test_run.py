@@ -49,12 +49,12 @@ def test_the_same_seed_gives_the_same_metrics(good, control):
     assert run(control, Signal(control)).metrics.model_dump_json() == good.metrics.model_dump_json()
 
 
-def test_a_planted_edge_is_seen_as_timing_and_its_opposite_as_worse_than_holding(good, control):
+def test_a_planted_edge_is_seen_as_timing_and_its_opposite_as_worse_than_cash(good, control):
     assert good.metrics.timing.percentile > 95.0
     bad = run(control, Signal(control, sign=-1.0))
     assert bad.metrics.timing.percentile < 5.0
     verdicts = {v.subject: v for v in judge({"test": bad.metrics})}
-    assert verdicts["edge"].headline == "No edge, worse than holding"
+    assert verdicts["edge"].headline == "No edge, worse than cash"
 
 
 def test_the_control_verdict_is_growth_over_that_of_the_best_policy(good, control):
@@ -74,6 +74,8 @@ def test_verdicts_are_of_the_most_honest_split(control):
     splits = {name: run(control, Signal(control), split=name, n_draws=20).metrics for name in ("train", "validation")}
     assert judged_split(splits) == "validation"
     edge = judge(splits)[-1]
+    assert edge.headline == "Not judged, in sample" and "chosen on these bars" in edge.sentence
+    edge = judge(splits | {"validation": splits["validation"].model_copy(update={"in_sample": ""})})[-1]
     assert "on validation" in edge.sentence
     assert "Sharpe on train" in edge.sentence
     with pytest.raises(ArgumentError, match="at least one split"):
@@ -123,3 +125,18 @@ def test_assumptions_name_every_cost_that_is_charged():
 def test_notes_say_what_the_data_is_not(control):
     assert "feature_signal" in notes_of(control)[0]
     assert "without dividends" in notes_of(prepare())[0]
+
+
+def test_the_costs_of_brokers_are_among_the_assumptions():
+    costs = {"commission_tiers": ((0.0, 10.0), (5e4, 5.0)), "per_unit": 0.005, "min_commission": 1.0}
+    more = {"maker_share": 0.4, "maker_bps": -1.0, "funding_rate": 0.1, "assets": {"BTC": {"lot_size": 1.0}}}
+    said = assumptions_of(EnvConfig(costs=CostsConfig(**costs, **more)))
+    for part in (
+        "commission of 10 bp from 0, 5 bp from 50000",
+        "0.005 per unit, at least 1 an order",
+        "40 % filled as maker at -1 bp",
+        "other costs for BTC",
+        "10 % a year of funding",
+    ):
+        assert part in said, said
+    assert "1 bp commission" not in said

@@ -1,10 +1,13 @@
 """The sentence follows from the numbers: a planted edge, shuffled positions, a broken limit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from leeward.backtest.bootstrap import Interval, bootstrap
+from leeward.backtest.judgement import judged_split
 from leeward.backtest.verdict import (
     Edge,
     Outcome,
@@ -39,6 +42,39 @@ def tail(measured: float, low: float, high: float, split: str = "test") -> Tail:
 )
 def test_an_edge_needs_both_the_difference_and_the_timing(low, high, percentile, headline):
     assert edge_verdict(edge(low, high, percentile), judged="test").headline == headline
+
+
+AHEAD = edge(0.1, 0.6, 99.0)
+
+
+def test_nothing_is_claimed_about_bars_the_agent_has_learned_from():
+    verdict = edge_verdict(replace(AHEAD, in_sample="7 of 9 decisions lie between then and now"), judged="whole")
+    assert (verdict.headline, verdict.outcome) == ("Not judged, in sample", Outcome.OPEN)
+    assert verdict.sentence.startswith("7 of 9 decisions lie between then and now: a Sharpe ratio of 0.80 there")
+
+
+def test_an_agent_that_loses_to_cash_for_certain_is_worse_than_cash():
+    lost = replace(edge(-0.1, 0.6, 40.0), against_cash=Interval(-0.09, -0.02, 0.02))
+    verdict = edge_verdict(lost, judged="test")
+    assert (verdict.headline, verdict.outcome) == ("No edge, worse than cash", Outcome.BAD)
+    assert "It grew 2.00 % to 9.00 % a year less than cash" in verdict.sentence
+    perhaps = replace(lost, against_cash=Interval(-0.09, 0.01, 0.02))
+    assert edge_verdict(perhaps, judged="test").headline == "No evidence of an edge"
+
+
+def test_an_agent_that_stays_in_cash_is_not_judged():
+    nan = float("nan")
+    verdict = edge_verdict(replace(edge(nan, nan, 50.0), sharpe_out=nan, idle=True), judged="test")
+    assert verdict.headline == "Stayed in cash" and "nan" not in verdict.line and "–" not in verdict.line
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "opened for the first time"), (3, "opened 3 times, which makes every result on them worth less")],
+)
+def test_the_number_of_openings_stands_in_the_edge_sentence(count, words):
+    assert words in edge_verdict(replace(AHEAD, openings=count), judged="test").sentence
+    assert "opened" not in edge_verdict(AHEAD, judged="test").sentence
 
 
 def test_the_edge_sentence_says_what_it_rests_on():
@@ -82,6 +118,19 @@ def test_the_risk_verdict_is_of_the_judged_split_and_names_the_others():
     assert "train −1.00 %" in verdict.sentence
     with pytest.raises(ArgumentError, match="judged split 'validation'"):
         risk_verdict(tails, judged="validation", alpha=0.05, limit=-0.02, baselines={})
+
+
+@pytest.mark.parametrize(
+    ("splits", "judged"),
+    [
+        (("train", "validation", "test"), "test"),
+        (("train", "validation"), "validation"),
+        (("train",), "train"),
+        (("sample-nasdaq-whole",), "sample-nasdaq-whole"),
+    ],
+)
+def test_the_most_honest_split_that_was_run_is_judged(splits, judged):
+    assert judged_split(dict.fromkeys(splits)) == judged
 
 
 def test_without_a_limit_nothing_is_kept():

@@ -1,18 +1,26 @@
 """What is shown while training runs."""
 
+import fcntl
 import io
 import json
 import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, percent, percent_2, ratio, say
+from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, say
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
-EXPLORING = Score(growth=-0.031, sharpe=-0.17, max_drawdown=-0.327, cvar=-0.0274)
+EXPLORING = Score(growth=math.log1p(-0.031), sharpe=-0.17, max_drawdown=-0.327, cvar=-0.0274)
 FLAT = Score(growth=0.0, sharpe=math.nan, max_drawdown=0.0, cvar=0.0)
 HALFWAY = Progress(
     steps=50_000,
@@ -81,15 +89,45 @@ def test_json_lines_hold_null_for_what_is_not_a_number(capsys):
     assert second == {"run": "runs/a", "validation": {"sharpe": None}}
 
 
+WRITER = """
+import io, signal, sys
+from leeward.cli.view import JsonLines
+signal.signal(signal.SIGUSR1, lambda *_: print("interrupted", file=sys.stderr))
+for unbuffered in (False, True):
+    if unbuffered:  # as PYTHONUNBUFFERED=1 makes it
+        sys.stdout = io.TextIOWrapper(open(1, "wb", buffering=0, closefd=False), write_through=True)
+    print("ready", file=sys.stderr)
+    for number in range(20):
+        JsonLines.write({"number": number, "filler": "x" * 6000})
+"""
+
+
+def test_json_lines_stay_whole_when_a_signal_comes_while_the_reader_is_slow():
+    """One process for both kinds of stdout, since most of its time is that of its imports."""
+    # By its path it finds the code that this process tests.
+    environment = os.environ | {"PYTHONUNBUFFERED": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER], env=environment, **pipes) as writer:
+        for _ in ("buffered", "unbuffered"):
+            assert writer.stderr.readline() == b"ready\n"
+            waiting = -1
+            while waiting < (waiting := _bytes_waiting(writer.stdout)):  # until the pipe takes no more
+                time.sleep(0.2)
+            writer.send_signal(signal.SIGUSR1)
+            assert writer.stderr.readline() == b"interrupted\n"
+            assert [json.loads(writer.stdout.readline())["number"] for _ in range(20)] == list(range(20))
+        assert writer.stdout.read() == b""
+    assert writer.returncode == 0
+
+
+def _bytes_waiting(pipe):
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+
+
 def test_silence_is_silent(capsys):
     with Silent() as view:
         view.update(HALFWAY)
     assert capsys.readouterr() == ("", "")
-
-
-def test_numbers_carry_their_sign_and_unit():
-    assert [percent(0.123), percent(-0.5), percent(0.0), percent(math.nan)] == ["+12.3 %", "−50.0 %", "0 %", "–"]
-    assert [percent_2(-0.01234), ratio(1.0), ratio(-0.5), ratio(math.inf)] == ["−1.23 %", "+1.00", "−0.50", "–"]
 
 
 def test_what_is_said_is_not_wrapped_nor_taken_for_markup():

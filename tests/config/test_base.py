@@ -1,5 +1,6 @@
 """What every config model shares."""
 
+import numpy as np
 import pytest
 from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
@@ -27,6 +28,8 @@ class Learner(Frozen):
     limits: tuple[Limit, ...] = ()
     named: dict[str, Stop] = Field(default_factory=dict)
     either: Stop | Cap = Stop()
+    twin: bool = True
+    names: tuple[str | float, ...] = ()
 
     @model_validator(mode="after")
     def _enough_steps(self) -> "Learner":
@@ -40,6 +43,12 @@ def test_values_become_a_model_with_its_defaults():
     assert learner.stop == Stop(target=0.02, tolerance=1.5)
     assert learner.limits == (Limit(measure="step_return", alpha=0.05),)
     assert Learner.read({}, where="run.yaml").stop is None
+
+
+def test_numbers_of_numpy_are_numbers():
+    learner = Learner.read({"n_steps": np.int64(7), "stop": {"target": np.float32(0.5)}, "twin": np.False_}, where="x")
+    assert (learner.n_steps, learner.stop, learner.twin) == (7, Stop(target=0.5), False)
+    assert type(learner.n_steps) is int and type(learner.stop.target) is float
 
 
 def test_a_config_cannot_be_changed():
@@ -66,9 +75,13 @@ def test_a_config_cannot_be_changed():
             "limits.0.alpha: Input should be a finite number, got inf",
         ),
         ({"n_steps": 1}, "run.yaml: n_steps must be at least 2, got 1"),
+        ({"n_steps": True}, "run.yaml: n_steps: expected a number or a text, got True; true and false are neither"),
+        ({"stop": {"target": True}}, "run.yaml: stop.target: expected a number or a text, got True"),
+        ({"stop": {"target": np.True_}}, "run.yaml: stop.target: expected a number or a text, got True"),
+        ({"names": ["a", False]}, "run.yaml: names: expected a number or a text, got ['a', False]"),
         (
             {"n_steps": "many"},
-            "run.yaml: n_steps: Input should be a valid integer, unable to parse string as an integer",
+            "run.yaml: n_steps: expected a whole number, got 'many'",
         ),
     ],
 )
@@ -82,6 +95,9 @@ def test_a_union_names_the_keys_of_the_member_that_was_tried():
     with pytest.raises(ConfigError) as raised:
         Learner.read({"either": {"ceilin": 2.0}}, where="run.yaml")
     assert "unknown key 'either.Cap.ceilin'; did you mean 'ceiling'?" in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        Learner.read({"either": {"toleranc": 2.0}}, where="run.yaml")
+    assert "unknown key 'either.Cap.toleranc'; known: ceiling" in str(raised.value)
 
 
 def test_every_problem_has_its_own_line():

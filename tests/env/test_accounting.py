@@ -7,9 +7,10 @@ import pytest
 
 from leeward.config.trading import AccountConfig, CostsConfig, EnvConfig
 from leeward.env import Simulation
+from leeward.errors import ConfigError
 
-from .ledger import Ledger
-from .panels import random_bars, small_market
+from ..support.trading_ledger import Ledger
+from ..support.trading_panels import random_bars, small_market
 
 COMPARED = (
     "equity", "cash", "commission", "spread", "impact", "fees", "interest_paid", "interest_earned", "write_off",
@@ -39,6 +40,89 @@ CASES = {
         "alone": 0.3,
     },
 }
+
+
+SHARES = {"per_unit": 0.005, "min_commission": 1.0, "max_commission_bps": 100.0, "commission_bps": 0.0}
+TIERS = {"commission_tiers": ((0.0, 10.0), (50_000.0, 5.0), (200_000.0, 2.0))}
+PERPETUAL = {"maker_bps": -1.0, "maker_share": 0.4, "funding_rate": 0.11}
+BROKERS = {
+    "per share with a minimum": {"costs": SHARES},
+    "tiers": {"costs": TIERS},
+    "maker, taker and funding": {"costs": PERPETUAL, "low": -1.0},
+    "lots and a smallest order": {"costs": {"lot_size": 7.0, "min_order": 30_000.0}, "low": -1.0},
+    "each asset its own": {
+        "costs": {
+            "assets": {
+                "asset0": SHARES,
+                "asset1": TIERS | {"borrow_rate": 0.2},
+                "asset2": PERPETUAL | {"lot_size": 0.5},
+            }
+        },
+        "low": -1.0,
+    },
+    "limits of a desk": {
+        "account": {"net_limit": 0.3, "turnover_limit": 0.4, "weight_limits": {"asset1": (-0.1, 0.2)}},
+        "low": -1.0,
+        "limit": 1.5,
+    },
+    "everything, with missing bars, margin calls and targets left alone": {
+        "costs": SHARES | {"funding_rate": 0.05, "lot_size": 2.0, "min_order": 500.0, "assets": {"asset2": TIERS}},
+        "account": {"net_limit": 1.0, "turnover_limit": 1.2, "weight_limits": {"asset0": (0.0, 0.7)}},
+        "low": -1.5,
+        "high": 1.5,
+        "limit": 3.0,
+        "volatility": 0.12,
+        "missing": 0.15,
+        "alone": 0.2,
+    },
+}
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_every_bar_equals_the_ledger_with_the_costs_of_brokers(name):
+    case = {"low": 0.0, "high": 1.0, "limit": 1.0, "alone": 0.0} | BROKERS[name]
+    panel = {key: case[key] for key in ("missing", "volatility") if key in case}
+    config = EnvConfig(
+        account=AccountConfig(gross_limit=case["limit"], **case.get("account", {})),
+        costs=CostsConfig(**ALL_COSTS.model_dump(exclude_unset=True) | case.get("costs", {})),
+    )
+    trades = 0.0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        market = small_market(random_bars(rng, n=41, n_assets=3, **panel))
+        simulation = Simulation(market, config, n_envs=2)
+        simulation.place(2, 41)
+        ledgers = [Ledger(market.bars, config, bar=2) for _ in range(2)]
+        for _ in range(38):
+            targets = rng.uniform(case["low"], case["high"], (2, 3))
+            targets[rng.random(targets.shape) < case["alone"]] = np.nan
+            step = simulation.step(targets)
+            trades += float(step["n_trades"].sum())
+            for env, ledger in enumerate(ledgers):
+                compare(step, simulation, env, ledger.step(targets[env].tolist()))
+    assert trades > 100.0
+
+
+def test_settings_that_change_nothing_cost_nothing():
+    # the long way through the kernel, with terms that say what the short way says, gives the same bits
+    rng = np.random.default_rng(3)
+    market = small_market(random_bars(rng, n=61, n_assets=3, missing=0.1))
+    names = market.bars.assets
+    long_way = EnvConfig(costs=CostsConfig(assets={names[0]: {"commission_bps": 1.0}}))
+    runs = [Simulation(market, config, n_envs=2) for config in (EnvConfig(), long_way)]
+    for simulation in runs:
+        simulation.place(2, 61)
+    for targets in rng.uniform(-1.0, 1.0, (58, 2, 3)):
+        short, long = (simulation.step(targets) for simulation in runs)
+        np.testing.assert_allclose(short.info, long.info, rtol=1e-12, atol=1e-9)
+
+
+def test_an_asset_that_is_not_there_is_named():
+    market = small_market(random_bars(np.random.default_rng(0), n=41, n_assets=2))
+    with pytest.raises(ConfigError, match=r"env\.costs\.assets: no asset 'B7' in these bars"):
+        Simulation(market, EnvConfig(costs=CostsConfig(assets={"B7": {"per_unit": 1.0}})))
+    with pytest.raises(ConfigError, match=r"env\.account\.weight_limits: no asset 'B7'"):
+        Simulation(market, EnvConfig(account=AccountConfig(weight_limits={"B7": (0.0, 1.0)})))
 
 
 @pytest.mark.parametrize("name", CASES)

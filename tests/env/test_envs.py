@@ -15,7 +15,7 @@ from leeward.env import RunningReturn, Simulation, TradingEnv, TradingVectorEnv
 from leeward.env.sb3 import RunningReturnVecEnv, TradingVecEnv
 from leeward.errors import ArgumentError, CheckpointError, ConfigError, EnvironmentFault
 
-from .panels import random_bars, small_market
+from ..support.trading_panels import random_bars, small_market
 
 assert leeward.__version__  # importing leeward registers the id
 
@@ -110,6 +110,21 @@ def test_the_vec_env_equals_single_envs_in_the_same_windows(market):
 def _place(env, vec, i):
     clock = vec.simulation.clock[i]
     return env.reset(options={"start": int(clock[0]), "end": int(clock[1]) + 1})[0]
+
+
+def test_ruin_is_no_time_limit():
+    # Three times long where a bar moves by 30 %: most episodes of 20 bars end by a margin call.
+    market = small_market(random_bars(np.random.default_rng(2), n=150, n_assets=1, volatility=0.3))
+    vec = TradingVecEnv(market, 4, episode_bars=20, max_weight=3.0, account={"gross_limit": 3.0})
+    vec.reset()
+    cut = []
+    for _ in range(60):
+        _, _, dones, infos = vec.step(np.full((4, 1), 3.0, np.float32))
+        for i in np.flatnonzero(dones):
+            ruined = bool(vec.info_arrays["terminated"][i])
+            assert infos[i]["TimeLimit.truncated"] is not ruined
+            cut.append(ruined)
+    assert cut.count(True) >= 10
 
 
 def test_the_vector_env_equals_the_vec_env(market):
@@ -221,6 +236,21 @@ def test_the_running_return_is_the_sum_of_step_returns(single_asset):
     assert env.reset()[0][-1] == 0.0
     with pytest.raises(ArgumentError, match="flat Box"):
         RunningReturn(gymnasium.make("FrozenLake-v1"))
+
+
+def test_the_running_return_of_many_envs_starts_anew_with_each_episode(single_asset):
+    vec = RunningReturnVecEnv(TradingVecEnv(single_asset, 3, episode_bars=7, seed=2))
+    assert (vec.reset()[:, -1] == 0.0).all()
+    totals, ended = np.zeros(3), 0
+    for _ in range(25):
+        observations, _, dones, infos = vec.step(np.full((3, 1), 0.7, np.float32))
+        totals += [info["step_return"] for info in infos]
+        for env in np.flatnonzero(dones):
+            assert infos[env]["terminal_observation"][-1] == np.float32(totals[env])
+            ended += 1
+        totals[dones] = 0.0
+        np.testing.assert_array_equal(observations[:, -1], totals.astype(np.float32))
+    assert ended >= 9
 
 
 def test_warm_up_is_flat_and_a_split_is_never_left(market):

@@ -54,8 +54,17 @@ def test_short_half_gains_when_the_price_falls_and_pays_for_the_borrow():
     assert column(steps, "equity") == pytest.approx([1100.0, 1099.6], rel=1e-12)
     assert column(steps, "interest_paid") == pytest.approx([0.0, 0.4], rel=1e-9)
     assert column(steps, "n_trades") == [1.0, 0.0]
+    assert column(steps, "reward_costs_fraction") == pytest.approx([0.0, 0.4 / 1100], rel=1e-9)  # interest is a cost
     assert column(steps, "exposure") == pytest.approx([400 / 1100, 400 / 1099.6])
     assert column(steps, "net_exposure") == pytest.approx([-400 / 1100, -400 / 1099.6])
+
+
+def test_borrow_is_paid_on_the_value_at_the_last_close():
+    # Short 50 units, closed at 8, opened at 9: 400 × 0.365 / 365 = 0.4, and 1,500 - 0.4 - 50 · 9 = 1,049.6 are left.
+    costs = FREE.model_copy(update={"borrow_rate": 0.365})
+    steps, _ = run([10, 10, 9, 9, 9, 9, 9], [10, 8, 9, 9, 9, 9, 9], [-0.5, math.nan], costs=costs)
+    assert column(steps, "interest_paid") == pytest.approx([0.0, 0.4], rel=1e-9)
+    assert column(steps, "equity") == pytest.approx([1100.0, 1049.6], rel=1e-12)
 
 
 def test_a_flip_trades_the_whole_distance():
@@ -71,6 +80,32 @@ def test_a_flip_trades_the_whole_distance():
     observation = simulation.observe()[0]
     assert observation[-2] == pytest.approx(math.log(10 / 9), rel=1e-6)
     assert observation[-3] == pytest.approx(-99.95 * 9 / 1098.45025, rel=1e-6)
+
+
+def test_a_long_position_borrows_nothing():
+    costs = FREE.model_copy(update={"borrow_rate": 0.365})
+    steps, _ = run([10] * 7, [10] * 7, [1.0, 1.0, 1.0], costs=costs)
+    assert column(steps, "interest_paid") == [0.0, 0.0, 0.0]
+
+
+def test_a_flip_begins_a_new_entry_price():
+    # Long 100 units at 10. Bar 2 opens at 12: E = 1,200, wanted -100 units, 200 are sold, cash 2,400. Close 9: equity
+    # 2,400 - 900 = 1,500, and what is held was sold at 12: a gain of ln(12/9).
+    steps, simulation = run([10, 10, 12, 12, 12, 12, 12], [10, 10, 9, 9, 9, 9, 9], [1.0, -1.0])
+    assert column(steps, "equity") == pytest.approx([1000.0, 1500.0])
+    assert simulation.observe()[0, -2] == pytest.approx(math.log(12 / 9), rel=1e-6)
+
+
+def test_an_increase_averages_the_entry_price():
+    # 50 units at 10, cash 500. Bar 2 opens at 20: E = 1,500, wanted 75 units, 25 more at 20: (500 + 500) / 75 = 13.33.
+    _, simulation = run([10, 10, 20, 20, 20, 20, 20], [10, 10, 20, 20, 20, 20, 20], [0.5, 1.0])
+    assert simulation.observe()[0, -2] == pytest.approx(math.log(20 / (1000 / 75)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("close", "shown"), [(20.0, 0.5), (11.0, math.log(1.1)), (5.0, -0.5)])
+def test_the_return_since_entry_is_cut_at_one_half(close, shown):
+    _, simulation = run([10] * 7, [10] + [close] * 6, [1.0])
+    assert simulation.observe()[0, -2] == pytest.approx(shown, rel=1e-6)
 
 
 def test_a_partial_sale_keeps_the_entry_price_and_books_the_gap():
@@ -110,6 +145,19 @@ def test_a_margin_call_at_the_open_closes_everything_and_ends_the_episode():
     assert column(steps, "equity") == pytest.approx([997.0, 394.6, 394.6], rel=1e-12)  # then the rest is cash
     assert float(simulation.units[0, 0]) == 0.0
     assert column(steps, "write_off") == [0.0, 0.0, 0.0]
+
+
+def test_a_margin_call_at_the_close_sells_what_was_bought_at_the_open():
+    # Three times long at 10: 300 units, commission 3, cash -2,003. Closes at 8: value 2,400, equity 397 < 600.
+    # Sold at 8 with 10 bps = 2.4: equity 394.6. Traded 3,000 + 2,400 of an equity of 1,000 at the open.
+    costs = FREE.model_copy(update={"commission_bps": 10.0})
+    steps, simulation = run([10] * 7, [10] + [8] * 6, [3.0, 3.0], costs=costs, account={"gross_limit": 3.0})
+    assert [bool(step.ends[0, 0]) for step in steps] == [True, False]
+    assert column(steps, "equity") == pytest.approx([394.6, 394.6], rel=1e-12)
+    assert column(steps, "commission") == pytest.approx([5.4, 0.0], rel=1e-12)
+    assert column(steps, "turnover") == pytest.approx([5.4, 0.0], rel=1e-12)
+    assert column(steps, "n_trades") == [2.0, 0.0]
+    assert float(simulation.units[0, 0]) == 0.0
 
 
 def test_ruin_in_one_night_is_floored_and_the_rest_is_written_off():

@@ -8,7 +8,7 @@ from leeward.env import Simulation, best_clipped_linear, clipped_linear_growth, 
 from leeward.errors import ArgumentError, DataError
 from leeward.market import prepare
 
-from .panels import random_bars, small_market
+from ..support.trading_panels import random_bars, small_market
 
 
 def test_a_replay_holds_everything_that_happened():

@@ -82,6 +82,46 @@ def test_a_gap_is_more_than_three_usual_weekends(tmp_path):
     assert len(load(write(tmp_path, nine), DataConfig(allow_gaps=True))) == 60
 
 
+def minutes(days, *, hours=range(24), closed=()):
+    """A line per quarter of an hour in the given hours of the given days."""
+    stamps = [
+        np.datetime64(str(day)) + np.timedelta64(60 * hour + quarter, "m")
+        for day in days
+        if day not in closed
+        for hour in hours
+        for quarter in (0, 15, 30, 45)
+    ]
+    return [f"{stamp},10,12,9,11,100" for stamp in stamps]
+
+
+MONTH = np.arange("2024-01-08", "2024-02-03", dtype="datetime64[D]")
+WEEKDAYS = [day for day in MONTH if np.is_busday(day)]
+SESSION = range(14, 21)
+
+
+def test_weekends_and_a_holiday_of_a_month_of_minutes_are_no_gaps(tmp_path):
+    assert found(write(tmp_path, minutes(WEEKDAYS, hours=SESSION))) == set()
+    assert found(write(tmp_path, minutes(WEEKDAYS))) == set()
+    holiday = np.datetime64("2024-01-15")  # a Monday: closed from Friday night to Tuesday
+    assert found(write(tmp_path, minutes(WEEKDAYS, hours=SESSION, closed=[holiday]))) == set()
+    assert found(write(tmp_path, minutes(WEEKDAYS[:8]))) == set(), "one weekend, and no other week to learn it from"
+
+
+def test_a_bar_or_two_that_are_missing_are_no_gap(tmp_path):
+    lines = minutes(MONTH)
+    del lines[500:502]  # 45 minutes where 15 are usual
+    assert found(write(tmp_path, lines)) == set()
+    del lines[900:903]  # an hour
+    assert {p[0] for p in found(write(tmp_path, lines))} == {"gap"}
+
+
+def test_days_that_are_missing_among_minutes_are_a_gap(tmp_path):
+    lost = [np.datetime64("2024-01-16"), np.datetime64("2024-01-17")]  # Tuesday and Wednesday
+    assert {p[0] for p in found(write(tmp_path, minutes(WEEKDAYS, closed=lost)))} == {"gap"}
+    assert {p[0] for p in found(write(tmp_path, minutes(WEEKDAYS[:5], closed=WEEKDAYS[2:4])))} == {"gap"}
+    assert {p[0] for p in found(write(tmp_path, minutes(MONTH, closed=MONTH[9:11])))} == {"gap"}, "it never closes"
+
+
 def test_mixed_time_zones(tmp_path):
     lines = [line.replace(",", "T00:00:00+00:00,", 1) for line in days(30)]
     assert found(write(tmp_path, lines)) == set()

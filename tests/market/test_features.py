@@ -1,6 +1,7 @@
 """Features against other ways to compute them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from leeward.errors import ConfigError, DataError
 from leeward.market import Bars, Scaler, load, prepare
 from leeward.market.features import chosen_features, compute_feature
 from leeward.market.rolling import trailing_median, trailing_std
+
+from ..support.trading_panels import random_bars
 
 NASDAQ = load("sample:nasdaq")
 CLOSE = pd.Series(NASDAQ.close[:, 0])
@@ -95,6 +98,35 @@ def test_a_scaler_travels_as_plain_arrays():
     other = prepare(scaler=again)
     np.testing.assert_array_equal(market.inputs, other.inputs)
     assert other.splits["whole"].end == 5031
+
+
+def test_scaled_features_are_cut_and_one_that_never_moves_is_zero():
+    # On train (bars 0 to 129) the spike is 0 and 2 by turns: mean 1, std 1. Afterwards it is 9: (9 - 1) / 1, cut at 3.
+    bars = random_bars(np.random.default_rng(0), n=200, n_assets=1)
+    spike = np.where(np.arange(200) < 130, 2.0 * (np.arange(200) % 2), 9.0)[:, None]
+    bars = replace(bars, extra={"feature_flat": np.full((200, 1), 0.7), "feature_spike": spike})
+    config = DataConfig(features=(), feature_clip=3.0, splits=SplitsConfig(train=0.65, validation=0.15))
+    scaled = prepare(config, bars=bars).features[:, 0]  # (n, 2)
+    assert np.abs(scaled[:, 0]).max() < 1e-12  # and not 0.7 less a mean that misses it by one bit, over that bit
+    assert scaled[[0, 1, 130], 1].tolist() == [-1.0, 1.0, 3.0]
+    uncut = prepare(config.model_copy(update={"feature_clip": None}), bars=bars)
+    assert uncut.features[130, 0, 1] == 8.0
+
+
+def test_a_fingerprint_depends_on_every_number():
+    bars = replace(
+        random_bars(np.random.default_rng(0), n=9, n_assets=2), extra={"feature_own": np.arange(18.0).reshape(9, 2)}
+    )
+    changed = {name: getattr(bars, name) * 1.001 for name in ("open", "low", "close", "volume")}
+    changed["high"] = bars.high * 1.002
+    found = {replace(bars, **{name: column}).fingerprint for name, column in changed.items()}
+    found |= {replace(bars, extra={"feature_own": bars.extra["feature_own"] + 1.0}).fingerprint}
+    found |= {
+        replace(bars, assets=("a", "b")).fingerprint,
+        replace(bars, time=bars.time + np.timedelta64(1, "s")).fingerprint,
+    }
+    assert len(found | {bars.fingerprint}) == 9
+    assert replace(bars, source="elsewhere").fingerprint == bars.fingerprint
 
 
 def test_trailing_statistics_use_what_there_is():

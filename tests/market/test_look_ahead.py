@@ -12,7 +12,7 @@ from leeward.env import Simulation
 from leeward.market import Bars, prepare
 from leeward.market.features import FEATURES, compute_feature
 
-from ..env.panels import random_bars
+from ..support.trading_panels import random_bars
 
 N, A = 620, 2
 BARS = random_bars(np.random.default_rng(0), n=N, n_assets=A, missing=0.05)
@@ -20,14 +20,14 @@ HOURLY = replace(BARS, time=np.datetime64("2024-01-01", "ns") + np.arange(N) * n
 
 
 def changed(bars: Bars, rows: slice, seed: int) -> Bars:
-    """Other prices and volumes in `rows`; the same bars are present."""
+    """Other prices and volumes in `rows`, each moved by itself; the same bars are present."""
     rng = np.random.default_rng(seed)
-    factor = np.exp(0.2 * rng.standard_normal((N, A)))
-    columns = {}
-    for name in ("open", "high", "low", "close", "volume"):
-        column = getattr(bars, name).copy()
-        column[rows] *= factor[rows] * (1.0 if name != "volume" else 3.0)
-        columns[name] = column
+    columns = {name: getattr(bars, name).copy() for name in ("open", "high", "low", "close", "volume")}
+    for name in ("open", "close", "volume"):
+        columns[name][rows] *= 3.0 * np.exp(0.2 * rng.standard_normal((N, A)))[rows]
+    reach = np.exp(0.2 * np.abs(rng.standard_normal((2, N, A))))
+    columns["high"][rows] = (np.maximum(columns["open"], columns["close"]) * reach[0])[rows]
+    columns["low"][rows] = (np.minimum(columns["open"], columns["close"]) / reach[1])[rows]
     extra = {name: column.copy() for name, column in bars.extra.items()}
     for column in extra.values():
         column[rows] += 1.0
@@ -101,15 +101,25 @@ def test_a_split_reads_no_bar_of_another_split(name):
 
 
 def test_the_scaler_sees_train_alone():
+    # Every price, volume and hour after train is another one, and so is every feature there; no scale may notice.
     whole = random_bars(np.random.default_rng(1), n=2 * N, n_assets=A)
+    whole = replace(whole, time=np.datetime64("2024-01-01", "ns") + np.arange(2 * N) * np.timedelta64(1, "h"))
     market = prepare(DataConfig(), bars=whole)
     end = market.splits["train"].end
-    columns = {c: np.where(np.arange(2 * N)[:, None] >= end, 1.7, 1.0) * getattr(whole, c) for c in ("open", "close")}
-    other = prepare(DataConfig(), bars=replace(whole, **columns, high=whole.high * 9.0))
-    # high feeds the range features on train too, so only the others must agree
-    same = [i for i, name in enumerate(market.feature_names) if not name.startswith(("parkinson", "yang"))]
-    np.testing.assert_array_equal(market.scaler.mean[same], other.scaler.mean[same])
-    np.testing.assert_array_equal(market.scaler.std[same], other.scaler.std[same])
+    rng = np.random.default_rng(0)
+    later = np.arange(2 * N)[:, None] >= end
+    columns = {
+        name: getattr(whole, name) * np.where(later, np.exp(rng.standard_normal((2 * N, A))), 1.0)
+        for name in ("open", "close", "volume")
+    }
+    columns["high"] = np.where(later, 2.0 * np.maximum(columns["open"], columns["close"]), whole.high)
+    columns["low"] = np.where(later, 0.5 * np.minimum(columns["open"], columns["close"]), whole.low)
+    time = whole.time + np.where(later[:, 0], np.arange(2 * N), 0) * np.timedelta64(17, "m")
+    other = prepare(DataConfig(), bars=replace(whole, **columns, time=time))
+    assert set(market.feature_names) == set(FEATURES)
+    assert (np.abs(market.features[end + 78 :] - other.features[end + 78 :]).max(axis=(0, 1)) > 0.1).all()
+    np.testing.assert_array_equal(market.scaler.mean, other.scaler.mean)
+    np.testing.assert_array_equal(market.scaler.std, other.scaler.std)
     train = market.splits["train"]
     inside = market.features[train.start : train.end]
     assert np.abs(inside.mean(axis=(0, 1))).max() < 0.05 and np.abs(inside.std(axis=(0, 1)) - 1.0).max() < 0.05

@@ -78,6 +78,14 @@ def test_padding_neither_counts_nor_leaks_even_as_nan():
         assert torch.equal(result[4:], torch.zeros(2, 3, dtype=F64))
 
 
+def test_an_env_without_a_real_row_has_no_spread_to_miss():
+    numbers = torch.from_numpy(np.random.default_rng(1).normal(size=(4, 3)))
+    mask = torch.tensor([True, True, False]).expand(4, 3)
+    assert below_floor(numbers, mask, mode="per_env").tolist() == [[False, False, False]]
+    numbers[:, 1] = 0.5
+    assert below_floor(numbers, mask, mode="per_env").tolist() == [[False, True, False]]
+
+
 def test_float32_statistics_do_not_lose_the_spread_on_a_large_mean():
     # float32 resolves 1e4 to 0.001; statistics in float32 would err by far more than that.
     numbers = 1e4 + torch.randn(64, 33, generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.errors import ArgumentError
-from leeward.maths.schedules import constant, cosine, linear, piecewise
+from leeward.maths.schedules import constant, cosine, linear
 
 SCHEDULES = {"constant": constant, "linear": linear, "cosine": cosine}
 values = st.floats(-1e3, 1e3)
@@ -16,14 +16,6 @@ def test_each_schedule_at_the_quarter():
     assert constant(0.25, 8.0, 4.0) == 8.0
     assert linear(0.25, 8.0, 4.0) == 7.0
     assert cosine(0.25, 8.0, 4.0) == pytest.approx(7.41421, abs=1e-5)
-
-
-def test_piecewise_is_linear_between_its_points_and_constant_beyond():
-    # 0.5: halfway between (0.25, 1) and (0.75, 3).
-    points = [(0.25, 1.0), (0.75, 3.0), (0.8, 0.0)]
-    found = [piecewise(p, points) for p in (0.0, 0.25, 0.5, 0.75, 0.775, 0.8, 1.0)]
-    assert found == pytest.approx([1.0, 1.0, 2.0, 3.0, 1.5, 0.0, 0.0])
-    assert piecewise(0.4, [(0.5, 7.0)]) == 7.0
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine"])
@@ -37,11 +29,6 @@ def test_a_schedule_meets_both_ends_and_never_turns_back(name, start, end, one, 
     assert direction * (schedule(late, start, end) - schedule(early, start, end)) >= -1e-9
 
 
-@given(start=values, end=values, progress=st.floats(0, 1))
-def test_two_points_make_a_linear_schedule(start, end, progress):
-    assert piecewise(progress, [(0.0, start), (1.0, end)]) == pytest.approx(linear(progress, start, end), abs=1e-9)
-
-
 @pytest.mark.parametrize("name", list(SCHEDULES))
 def test_progress_beyond_its_range_is_held_at_the_ends(name):
     schedule = SCHEDULES[name]
@@ -53,10 +40,3 @@ def test_progress_beyond_its_range_is_held_at_the_ends(name):
 def test_progress_must_be_a_number(name):
     with pytest.raises(ArgumentError, match=r"progress must be a finite number in \[0, 1\], got nan"):
         SCHEDULES[name](float("nan"), 1.0, 2.0)
-
-
-def test_piecewise_names_what_is_wrong():
-    with pytest.raises(ArgumentError, match="at least one"):
-        piecewise(0.5, [])
-    with pytest.raises(ArgumentError, match=r"must rise in progress, got \[0.5, 0.5\]"):
-        piecewise(0.5, [(0.5, 1.0), (0.5, 2.0)])

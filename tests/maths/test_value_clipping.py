@@ -120,6 +120,18 @@ def test_a_categorical_prediction_is_shifted_and_projected():
     assert torch.equal(clip_categorical(new, old, SUPPORT, radius=1.0, mode="disable"), new)
 
 
+@given(seed=st.integers(0, 10_000), radius=st.floats(0.01, 2.0), shift=st.floats(-9.0, 9.0))
+def test_a_categorical_mean_stays_within_the_radius_at_the_ends_of_the_support_too(seed, radius, shift):
+    rng = np.random.default_rng(seed)
+    old, new = (torch.from_numpy(rng.normal(scale=3.0, size=(6, 9))).softmax(-1) for _ in range(2))
+    new = (new.log() + shift * torch.linspace(-1.0, 1.0, 9, dtype=F64)).softmax(-1)
+    held = clip_categorical(new, old, SUPPORT, radius=radius, mode="mean_only")
+    moved = ((held - old) * SUPPORT).sum(-1).abs()
+    assert bool((moved <= radius * (1.0 + 1e-9)).all())
+    assert bool((held >= -1e-12).all())
+    assert_close(held.sum(-1), torch.ones(6, dtype=F64))
+
+
 def test_a_categorical_prediction_that_is_not_finite_stays_visible():
     old = torch.full((2, 9), 1 / 9, dtype=F64)
     new = old.clone()

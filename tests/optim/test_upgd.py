@@ -14,6 +14,7 @@ from leeward.errors import ArgumentError, TrainingDiverged
 from leeward.optim import UPGD, UPGDW, AdaptiveUPGD
 from leeward.optim.gaussian import PER_WORD, _grid, fill_standard_normal
 from leeward.optim.upgd import UtilityOptimizer
+from leeward.telemetry import metrics
 
 SHAPES = [(3, 4), (5,), (2, 1, 2)]  # 12, 5 and 4 weights: the last draw of noise is cut off
 CLASSES = [UPGD, UPGDW, AdaptiveUPGD]
@@ -110,8 +111,8 @@ class ByHand:
 )
 def test_steps_follow_the_equation_of_the_docstring(cls, options):
     parameters = weights()
-    decay = {} if cls is AdaptiveUPGD else {"weight_decay": 0.3}
-    optimizer = cls(parameters, lr=0.1, generator=torch.Generator().manual_seed(5), **decay, **options)
+    optimizer = cls(parameters, lr=0.1, weight_decay=0.3, generator=torch.Generator().manual_seed(5), **options)
+    assert optimizer.param_groups[0]["weight_decay"] == 0.3
     by_hand = ByHand(parameters, optimizer, torch.Generator().manual_seed(5))
     for step in range(4):
         found: list[Tensor | None] = list(gradients(step))
@@ -256,7 +257,7 @@ def test_a_missing_gradient_leaves_its_weights_alone_and_out_of_the_maximum(cls)
     optimizer.step()
     assert torch.equal(parameters[0], before)
     assert torch.equal(optimizer.state[parameters[0]]["utility"], utility)
-    assert optimizer.metrics()["upgd/utility_max"] < 100.0
+    assert optimizer.numbers()[metrics.UPGD_UTILITY_MAX] < 100.0
     give(parameters, [None, None, None])
     optimizer.step()
 
@@ -468,20 +469,20 @@ def test_bad_options_are_named(cls, options, message):
 def test_metrics_describe_the_last_step(cls):
     parameters = [nn.Parameter(torch.randn(200, 90, generator=torch.Generator().manual_seed(1)))]
     optimizer = cls(parameters, lr=0.1, sigma=0.5)
-    assert optimizer.metrics() == {}
+    assert optimizer.numbers() == {}
     parameters[0].grad = torch.randn(200, 90, generator=torch.Generator().manual_seed(2))
     before = parameters[0].detach().clone()
     quiet = [nn.Parameter(before.clone())]
     quiet[0].grad = parameters[0].grad.clone()
     cls(quiet, lr=0.1, sigma=0.0).step()
     optimizer.step()
-    metrics = optimizer.metrics()
+    numbers = optimizer.numbers()
     expected = float((before * parameters[0].grad).abs().max())  # û of the first step is −g·w
-    assert metrics["upgd/utility_max"] == pytest.approx(expected, rel=1e-5)
+    assert numbers[metrics.UPGD_UTILITY_MAX] == pytest.approx(expected, rel=1e-5)
     gates = 2.0 / (1.0 + (-before * parameters[0].grad / expected).exp())
-    assert metrics["upgd/gate_mean"] == pytest.approx(float(gates.mean()), rel=1e-5)
+    assert numbers[metrics.UPGD_GATE_MEAN] == pytest.approx(float(gates.mean()), rel=1e-5)
     added = float((parameters[0] - quiet[0]).detach().square().mean().sqrt())
-    assert metrics["upgd/noise_rms"] == pytest.approx(added, rel=0.02)
+    assert numbers[metrics.UPGD_NOISE_RMS] == pytest.approx(added, rel=0.02)
 
 
 def test_noise_is_standard_normal_and_independent():

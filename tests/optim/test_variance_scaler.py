@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leeward.config.learning import VGS
 from leeward.errors import ArgumentError
 from leeward.optim import VarianceScaler
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
 SHAPES = [(4, 3), (5,), ()]
 BETA = 0.9
@@ -27,7 +30,7 @@ def draw(seed: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
 SIGNAL = draw(0)  # every element its own size and sign: heterogeneous
 
 
-def feed(scaler: VarianceScaler, gradients: list[Tensor | None]) -> dict[str, float]:
+def feed(scaler: VarianceScaler, gradients: list[Tensor | None]) -> Numbers:
     for parameter, gradient in zip(scaler.parameters, gradients, strict=True):
         parameter.grad = None if gradient is None else gradient.to(parameter.dtype).clone()
     return scaler.apply()
@@ -42,12 +45,12 @@ def alternating(step: int, size: float) -> list[Tensor]:
     return [s + (-1) ** step * size * n for s, n in zip(SIGNAL, draw(7), strict=True)]
 
 
-def after(steps: int, gradients: Any, **options: Any) -> tuple[VarianceScaler, dict[str, float]]:
+def after(steps: int, gradients: Any, **options: Any) -> tuple[VarianceScaler, Numbers]:
     scaler = VarianceScaler(parameters(), **({"beta": BETA, "warmup": 0} | options))
-    metrics: dict[str, float] = {}
+    numbers: Numbers = {}
     for step in range(steps):
-        metrics = feed(scaler, gradients(step))
-    return scaler, metrics
+        numbers = feed(scaler, gradients(step))
+    return scaler, numbers
 
 
 # --- what is noise --------------------------------------------------------------------------------------------------
@@ -55,9 +58,9 @@ def after(steps: int, gradients: Any, **options: Any) -> tuple[VarianceScaler, d
 
 @pytest.mark.parametrize("mode", ["element", "norm"])
 def test_constant_heterogeneous_gradients_are_no_noise_and_are_left_exactly_as_they_are(mode):
-    scaler, metrics = after(200, lambda _: SIGNAL, mode=mode)
+    scaler, numbers = after(200, lambda _: SIGNAL, mode=mode)
     assert scaler.noise_to_signal().tolist() == [0.0, 0.0, 0.0]
-    assert metrics["vgs/scaling_factor"] == 1.0
+    assert numbers[metrics.VGS_SCALING_FACTOR] == 1.0
     assert all(map(torch.equal, [p.grad for p in scaler.parameters], SIGNAL))
 
 
@@ -99,20 +102,20 @@ def test_the_moments_are_the_weighted_mean_and_variance_of_the_raw_gradients():
 @pytest.mark.parametrize("mode", ["element", "norm"])
 @pytest.mark.parametrize("scale", [1e-8, 3.7, 1e8])
 def test_multiplying_every_gradient_changes_nothing(scale, mode):
-    plain, metrics = after(60, lambda step: noisy(step, 0.7), mode=mode)
+    plain, numbers = after(60, lambda step: noisy(step, 0.7), mode=mode)
     scaled, other = after(60, lambda step: [scale * g for g in noisy(step, 0.7)], mode=mode)
     torch.testing.assert_close(scaled.noise_to_signal(), plain.noise_to_signal(), rtol=1e-4, atol=0)
-    assert other["vgs/scaling_factor"] == pytest.approx(metrics["vgs/scaling_factor"], rel=1e-4)
+    assert other[metrics.VGS_SCALING_FACTOR] == pytest.approx(numbers[metrics.VGS_SCALING_FACTOR], rel=1e-4)
 
 
 def test_pure_noise_has_a_finite_ratio_and_zero_gradients_have_none():
-    scaler, metrics = after(2000, lambda step: noisy(step, 1.0, signal=0.0), beta=0.99)
+    scaler, numbers = after(2000, lambda step: noisy(step, 1.0, signal=0.0), beta=0.99)
     assert (scaler.noise_to_signal() <= 199.0001).all()
-    assert metrics["vgs/noise_to_signal_p50"] > 50.0
-    assert metrics["vgs/scaling_factor"] == pytest.approx(0.1)
-    scaler, metrics = after(5, lambda _: [torch.zeros(shape) for shape in SHAPES])
+    assert numbers[metrics.VGS_NOISE_TO_SIGNAL_P50] > 50.0
+    assert numbers[metrics.VGS_SCALING_FACTOR] == pytest.approx(0.1)
+    scaler, numbers = after(5, lambda _: [torch.zeros(shape) for shape in SHAPES])
     assert scaler.noise_to_signal().tolist() == [0.0, 0.0, 0.0]
-    assert metrics["vgs/scaling_factor"] == 1.0
+    assert numbers[metrics.VGS_SCALING_FACTOR] == 1.0
 
 
 def test_the_cheap_mode_sees_lengths_and_not_directions():
@@ -133,38 +136,38 @@ def test_the_cheap_mode_sees_lengths_and_not_directions():
 def test_the_factor_is_one_without_noise_and_falls_as_noise_grows(chosen):
     sizes = (0.0, 0.1, 0.2, 0.4, 0.8)
     options = {"strength": 0.5, "beta": 0.99} | chosen
-    factors = [after(300, lambda step, n=n: noisy(step, n), **options)[1]["vgs/scaling_factor"] for n in sizes]
+    factors = [after(300, lambda step, n=n: noisy(step, n), **options)[1][metrics.VGS_SCALING_FACTOR] for n in sizes]
     assert factors[0] == 1.0
     assert all(a > b for a, b in itertools.pairwise(factors))
     assert factors[-1] >= 0.1
 
 
 def test_the_factor_is_the_equation_and_reaches_the_gradients():
-    scaler, metrics = after(30, lambda step: noisy(step, 1.0), strength=0.3, floor=0.01)
+    scaler, numbers = after(30, lambda step: noisy(step, 1.0), strength=0.3, floor=0.01)
     ratio = float(scaler.noise_to_signal().quantile(0.9))
-    assert metrics["vgs/noise_to_signal_p90"] == pytest.approx(ratio)
-    assert metrics["vgs/noise_to_signal_p50"] == pytest.approx(float(scaler.noise_to_signal().median()))
-    assert metrics["vgs/scaling_factor"] == pytest.approx(1.0 / (1.0 + 0.3 * ratio))
+    assert numbers[metrics.VGS_NOISE_TO_SIGNAL_P90] == pytest.approx(ratio)
+    assert numbers[metrics.VGS_NOISE_TO_SIGNAL_P50] == pytest.approx(float(scaler.noise_to_signal().median()))
+    assert numbers[metrics.VGS_SCALING_FACTOR] == pytest.approx(1.0 / (1.0 + 0.3 * ratio))
     for parameter, raw in zip(scaler.parameters, noisy(29, 1.0), strict=True):
-        torch.testing.assert_close(parameter.grad, raw * metrics["vgs/scaling_factor"])
+        torch.testing.assert_close(parameter.grad, raw * numbers[metrics.VGS_SCALING_FACTOR])
 
 
 def test_each_tensor_can_have_its_own_factor():
     def mixed(step: int) -> list[Tensor]:
         return [noisy(step, 1.0)[0], SIGNAL[1], noisy(step, 3.0)[2]]
 
-    scaler, metrics = after(50, mixed, per_tensor=True, strength=0.3)
+    scaler, numbers = after(50, mixed, per_tensor=True, strength=0.3)
     own = (1.0 / (1.0 + 0.3 * scaler.noise_to_signal())).clamp(min=0.1)
     assert own[1] == 1.0 > own[0]
     for parameter, raw, factor in zip(scaler.parameters, mixed(49), own, strict=True):
         torch.testing.assert_close(parameter.grad, raw * float(factor))
-    assert metrics["vgs/scaling_factor"] == pytest.approx(float(own.mean()))
+    assert numbers[metrics.VGS_SCALING_FACTOR] == pytest.approx(float(own.mean()))
 
 
 def test_no_noise_however_large_makes_the_factor_leave_its_range():
     for size in (0.0, 1e-3, 1.0, 1e3, 1e12):
-        for step_metrics in (after(n, lambda step, s=size: noisy(step, s), strength=10.0)[1] for n in (1, 2, 3, 40)):
-            assert 0.1 - 1e-7 <= step_metrics["vgs/scaling_factor"] <= 1.0
+        for step_numbers in (after(n, lambda step, s=size: noisy(step, s), strength=10.0)[1] for n in (1, 2, 3, 40)):
+            assert 0.1 - 1e-7 <= step_numbers[metrics.VGS_SCALING_FACTOR] <= 1.0
 
 
 def test_statistics_are_of_raw_gradients():
@@ -178,12 +181,12 @@ def test_warm_up_watches_and_leaves_gradients_alone():
     scaler = VarianceScaler(parameters(), beta=BETA, warmup=3, strength=1.0)
     for step in range(5):
         raw = noisy(step, 1.0)
-        metrics = feed(scaler, list(raw))
+        numbers = feed(scaler, list(raw))
         warming = step < 3
-        assert metrics["vgs/warmup_active"] == float(warming)
-        assert (metrics["vgs/scaling_factor"] == 1.0) == warming
+        assert numbers[metrics.VGS_WARMUP_ACTIVE] == float(warming)
+        assert (numbers[metrics.VGS_SCALING_FACTOR] == 1.0) == warming
         assert all(map(torch.equal, [p.grad for p in scaler.parameters], raw)) == warming
-    assert metrics["vgs/noise_to_signal_p90"] > 0.0
+    assert numbers[metrics.VGS_NOISE_TO_SIGNAL_P90] > 0.0
 
 
 # --- gradients that are missing or not finite, state, arguments -----------------------------------------------------
@@ -218,7 +221,7 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_and_is_counted(bad, at, m
     state = scaler.state_dict()
     assert all(torch.equal(state[name], before[name]) for name in before if name != "steps")
     assert torch.equal(scaler.parameters[0].grad, poisoned[0])
-    assert math.isfinite(feed(scaler, noisy(at, 1.0))["vgs/scaling_factor"])
+    assert math.isfinite(feed(scaler, noisy(at, 1.0))[metrics.VGS_SCALING_FACTOR])
 
 
 @pytest.mark.parametrize("mode", ["element", "norm"])
@@ -248,6 +251,18 @@ def test_a_state_of_another_network_or_mode_is_refused():
         scaler.load_state_dict(VarianceScaler(parameters()[:2]).state_dict())
 
 
+def test_settings_can_change_while_what_was_followed_stays():
+    changed, _ = after(20, lambda step: noisy(step, 1.0), strength=5.0, warmup=0)
+    whole, _ = after(20, lambda step: noisy(step, 1.0), strength=0.1, warmup=0, aggregate="mean")
+    settings = {"beta": BETA, "floor": 0.1, "warmup": 0, "aggregate": "mean", "per_tensor": False}
+    changed.configure(strength=0.1, mode="element", **settings)
+    assert feed(changed, noisy(20, 1.0)) == feed(whole, noisy(20, 1.0))
+    assert torch.equal(changed.noise_to_signal(), whole.noise_to_signal())
+    with pytest.raises(ArgumentError, match="mode is 'element' and cannot become 'norm'; make a new one"):
+        changed.configure(strength=0.5, mode="norm", **settings)
+    assert changed.strength == 0.1
+
+
 def test_half_precision_gradients_are_followed_in_single():
     scaler = VarianceScaler(parameters(torch.float16), warmup=0)
     feed(scaler, [1e-5 * g for g in noisy(0, 1.0)])
@@ -270,5 +285,8 @@ def test_half_precision_gradients_are_followed_in_single():
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ArgumentError, match=f"VarianceScaler: {message}"):
         VarianceScaler(parameters(), **options)
+    scaler = VarianceScaler(parameters())
+    with pytest.raises(ArgumentError, match=f"VarianceScaler: {message}"):
+        scaler.configure(**(VGS().model_dump() | options))
     with pytest.raises(ArgumentError, match="parameters is empty"):
         VarianceScaler([])

@@ -1,6 +1,8 @@
 """The page: whole when the run is whole, shorter when it is not, and always one file that needs no network."""
 
+import errno
 import json
+import os
 import re
 from importlib.resources import files
 
@@ -95,7 +97,7 @@ def test_a_name_with_markup_stays_text(run_copy):
     page = render(load_run(run_copy))
     assert "</script><b>" not in page
     assert "<img" not in without_plotly(page)
-    assert "</script><b>, price" in json.dumps(figures_of(page))
+    assert "&lt;/script&gt;&lt;b&gt;, price" in json.dumps(figures_of(page))
 
 
 def test_the_same_run_gives_the_same_bytes(whole_run, page):
@@ -130,3 +132,31 @@ def test_what_is_wrong_with_a_directory_is_said(tmp_path, run_copy):
     (run_copy / "alerts.jsonl").write_text("[1]\n")
     with pytest.raises(RunDirectoryError, match="expected a JSON object, got list"):
         load_run(run_copy)
+
+
+def test_a_report_is_whole_or_the_old_one(run_copy, monkeypatch):
+    path = write_report(run_copy)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as found:
+        write_report(run_copy)
+    assert str(run_copy) in str(found.value.filename)
+    assert path.read_bytes() == before and not list(run_copy.glob(".report*"))
+
+
+def test_warnings_about_the_bars_and_the_first_line_stand_above_the_verdicts(run_copy):
+    path = run_copy / "backtest" / "test" / "metrics.json"
+    metrics = json.loads(path.read_text()) | {"warnings": ["bars.csv row 7: warning: unadjusted split"]}
+    path.write_text(json.dumps(metrics))
+    page = render(load_run(run_copy))
+    above = page[: page.index('class="verdict ')]
+    assert "bars.csv row 7: warning: unadjusted split" in above and 'class="headline"' in above
+
+
+def test_every_table_has_a_title(run_copy):
+    page = render(load_run(run_copy))
+    assert page.count("<caption>") == page.count("<table>") >= 3

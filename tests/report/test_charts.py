@@ -1,11 +1,16 @@
 """Charts and tables show the numbers they are given, with their units, and the limit as a line."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
+from leeward.backtest import judge
+from leeward.backtest.strategies import STRATEGIES
+from leeward.cli.backtest import _print_table
 from leeward.report.data import load_run
 from leeward.report.figure import numbers, stamps, thin
 from leeward.report.outlook_charts import outlook_charts
@@ -67,6 +72,33 @@ def test_without_a_limit_there_is_no_line(bare):
     rolling = {figure.key: figure for figure in rolling_charts(bare)}
     assert lines_at(rolling["rolling_cvar"], "y0") == []
     assert len(lines_at(distribution_chart(bare), "x0")) == 2  # VaR and CVaR
+
+
+def test_a_row_of_the_table_of_strategies_is_all_that_names_and_colours_one(run, monkeypatch):
+    row = replace(STRATEGIES["buy_and_hold"], label="the market", tone="bad", dash="longdash", symbol="cross")
+    monkeypatch.setitem(STRATEGIES, "buy_and_hold", row)
+    metrics, console = run.backtest.metrics, Console(file=io.StringIO(), width=120)
+    _print_table(console, metrics)
+    assert "the market" in console.file.getvalue()
+    assert "The market" in [line[0] for line in summary_table(metrics).rows]
+    assert "The market" in full_table(metrics).heading
+    assert "minus the market" in differences_chart(metrics).layout["yaxis"]["ticktext"]
+    assert "the market −" in judge({"test": metrics})[0].sentence
+    for figure in (equity_chart(run.backtest), drawdown_chart(run.backtest), *rolling_charts(run.backtest)):
+        (trace,) = (trace for trace in figure.data if trace["name"] == "the market")
+        assert (trace["line"]["color"], trace["line"]["dash"]) == ("var(--bad)", "longdash"), figure.key
+    for figure in (tails_chart(run.splits), sharpes_chart(run.splits)):
+        (trace,) = (trace for trace in figure.data if trace["name"] == "the market")
+        assert (trace["marker"]["color"], trace["marker"]["symbol"]) == ("var(--bad)", "cross"), figure.key
+    assert distribution_chart(run.backtest).data[1]["name"] == "the market"
+
+
+def test_what_never_moves_is_in_the_equity_chart_alone(run):
+    assert "cash" in [trace["name"] for trace in equity_chart(run.backtest).data]
+    others = [drawdown_chart(run.backtest), *rolling_charts(run.backtest), tails_chart(run.splits)]
+    for figure in (*others, sharpes_chart(run.splits)):
+        assert "cash" not in [trace["name"] for trace in figure.data], figure.key
+    assert "cash" not in judge({"test": run.backtest.metrics})[0].sentence
 
 
 def test_months_are_returns_between_month_ends():
@@ -150,6 +182,14 @@ def test_the_fan_is_of_the_next_bar_when_the_policy_offers_it(run):
     (only,) = outlook_charts(replace(run.backtest, outlook_step=None))
     assert only.layout["yaxis"]["title"]["text"] == "discounted return"
     assert outlook_charts(replace(run.backtest, outlook_step=None, outlook=None)) == []
+
+
+def test_the_fan_is_linear_between_the_predicted_levels_and_ends_with_them(run):
+    # std .005; median: 0. 5 % lies between 4 % (−1.75) and 25 % (−.67): −1.75 + 1.08/21 = −1.698571 -> −.00849286
+    # 95 % is predicted: 1.64 -> .0082; 25 %: −.00335; 75 %: .00335
+    low, high, inner_low, inner_high, median, _ = outlook_charts(run.backtest)[0].data
+    values = [trace["y"][0] for trace in (low, inner_low, median, inner_high, high)]
+    assert values == pytest.approx([-0.00849286, -0.00335, 0.0, 0.00335, 0.0082], rel=1e-5)
 
 
 def test_training_curves_are_of_what_was_logged(run):

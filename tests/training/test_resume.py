@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.training.run_dir import RunDir
 
-from .conftest import finish, leeward, settings
+from ..support.tiny_runs import finish, leeward, leeward_here, settings
 
 
 def kill_after(process, run, update):
@@ -46,8 +46,9 @@ def events(run):
 
 def without_clock(manifest):
     """Episodes carry the second at which they ended, and frames per second are counted from where a process began."""
-    del manifest["counters"]["_num_timesteps_at_start"]
-    for episode in manifest["episodes"]["info"]:
+    state = manifest["state"]
+    del state["counters"]["_num_timesteps_at_start"]
+    for episode in state["episodes"]["info"]:
         episode["$dict"] = [[key, value] for key, value in episode["$dict"] if key != "t"]
     return manifest
 
@@ -72,7 +73,7 @@ def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(traine
     kill_after(start, run, 4)
     kill_after(leeward("train", "--resume", str(run.path), "--quiet"), run, 8)
     assert len(rows(run)) < len(rows(whole))
-    code, _, err = finish(leeward("train", "--resume", str(run.path), "--quiet"))
+    code, _, err = leeward_here("train", "--resume", str(run.path), "--quiet")
     assert code == 0, err
 
     assert [place.name for place in run.checkpoint_list()] == ["00000010", "00000012"]
@@ -89,7 +90,7 @@ def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(traine
 def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopped(tmp_path):
     whole, run = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")
     start = ("train", "--data", "sample:synthetic", "--jobs", "2", "--quiet")
-    code, _, err = finish(leeward(*start, "--run-dir", str(whole.path), *settings()))
+    code, _, err = leeward_here(*start, "--run-dir", str(whole.path), *settings())
     assert code == 0, err
     first = leeward(*start, "--run-dir", str(run.path), *settings(), start_new_session=True)
     while not run.checkpoint_list() and first.poll() is None:
@@ -99,7 +100,7 @@ def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopp
     assert code == 130, err
     # `finish` reads until the last process that holds the pipe has ended, so no worker outlives a kill -9 either.
     kill_after(leeward("train", "--resume", str(run.path), "--quiet"), run, 8)
-    code, _, err = finish(leeward("train", "--resume", str(run.path), "--quiet"))
+    code, _, err = leeward_here("train", "--resume", str(run.path), "--quiet")
     assert code == 0, err
     assert_equal_checkpoints(whole.checkpoint_list()[-1], run.checkpoint_list()[-1])
     assert_equal_checkpoints(whole.best, run.best)

@@ -12,7 +12,7 @@ from leeward.report.data import load_run
 from leeward.report.sections import sections_of
 from leeward.training import testing
 
-from .conftest import train_here
+from ..support.tiny_runs import train_here
 
 
 def test_a_run_trains_against_an_adversary_and_is_scored_under_attack(tmp_path, monkeypatch, capsys):

@@ -1,24 +1,31 @@
 """The test split is sealed: training cannot see it, and every opening is on the record."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.backtest.robustness import robustness_curve
 from leeward.cli import main
 from leeward.config.load import load_config
-from leeward.errors import RunDirectoryError
+from leeward.config.trading import SplitsConfig
+from leeward.errors import ArgumentError, RunDirectoryError
 from leeward.market import load, prepare
+from leeward.training import testing
 from leeward.training.checkpoints import read_trainer_state
 from leeward.training.run_dir import RunDir
-from leeward.training.testing import backtest_run
+from leeward.training.seal import open_seal
+from leeward.training.testing import Examination, attack_run, backtest_run
 
-from .conftest import TINY, train_here
+from ..support.tiny_runs import TINY, train_here
 
 
 def with_garbage_after_validation(config):
@@ -125,10 +132,150 @@ def test_a_run_without_a_scored_checkpoint_opens_nothing(runs, monkeypatch, caps
     assert RunDir.open(runs / "a").record()["openings"] == []
 
 
-def test_bars_that_changed_since_training_are_refused(runs):
-    run = RunDir.open(runs / "a")
-    assert run.market().fingerprint == run.record()["data_fingerprint"]
-    text = run.config_file.read_text()
-    run.config_file.write_text(text.replace("n_bars: 600", "n_bars: 601"))
-    with pytest.raises(RunDirectoryError, match=r"the bars of sample:synthetic have changed since this run began"):
-        run.market()
+def openings(run):
+    return run.record()["openings"]
+
+
+@pytest.fixture
+def run_a(runs):
+    return RunDir.open(runs / "a")
+
+
+@pytest.fixture
+def market(run_a):
+    return run_a.market()
+
+
+TESTERS = {"backtest_run": backtest_run, "attack_run": attack_run, "Examination": Examination}
+
+
+@pytest.fixture
+def quick_attacks(monkeypatch):
+    monkeypatch.setattr(testing, "robustness_curve", partial(robustness_curve, epsilons=(0.1,), steps=1))
+
+
+def test_every_way_to_test_a_run_is_among_those_that_must_leave_a_record():
+    offered = {name for name in testing.__all__ if callable(getattr(testing, name))}
+    assert offered == set(TESTERS)
+
+
+@pytest.mark.parametrize("tester", TESTERS)
+def test_whoever_tests_a_run_from_python_leaves_a_record(run_a, market, quick_attacks, tester):
+    TESTERS[tester](run_a, market, "validation")
+    assert openings(run_a) == []
+    TESTERS[tester](run_a, market, "test")
+    (entry,) = openings(run_a)
+    assert (entry["split"], entry["data"], entry["earlier"]) == ("test", market.fingerprint, 0)
+    TESTERS[tester](run_a, market, "test")
+    assert [entry["earlier"] for entry in openings(run_a)] == [0, 1]
+
+
+def test_one_examination_is_one_opening_however_much_it_is_asked(run_a, market, quick_attacks):
+    examination = Examination(run_a, market, "test")
+    assert examination.backtest().metrics.split == examination.attack().split == "test"
+    assert openings(run_a) == [asdict(examination.opening)]
+    assert Examination(run_a, market, "validation").opening is None
+
+
+def test_the_command_line_with_robustness_opens_once(runs, quick_attacks, monkeypatch, capsys):
+    out = backtest(monkeypatch, capsys, runs / "a", "--split", "test", "--robustness")
+    assert out.count("is opened") == 1 and "for the first time" in out
+    assert len(openings(RunDir.open(runs / "a"))) == 1
+    assert (runs / "a" / "backtest" / "test" / "robustness.json").is_file()
+
+
+@pytest.mark.parametrize(("name", "tester"), [("run_backtest", backtest_run), ("robustness_curve", attack_run)])
+def test_the_record_is_there_before_a_bar_of_the_split_is_read(run_a, market, monkeypatch, name, tester):
+    class Read(Exception):
+        pass
+
+    def read(*arguments, **settings):
+        raise Read(len(openings(run_a)))
+
+    monkeypatch.setattr(testing, name, read)
+    with pytest.raises(Read, match="1"):
+        tester(run_a, market, "test")
+
+
+def test_nothing_is_opened_where_there_is_nothing_to_test(run_a, market):
+    with pytest.raises(ArgumentError, match="no split 'tset'"):
+        backtest_run(run_a, market, "tset")
+    shutil.rmtree(run_a.best)
+    with pytest.raises(RunDirectoryError, match="no scored checkpoint"):
+        backtest_run(run_a, market, "test")
+    assert openings(run_a) == []
+
+
+def test_test_bars_that_are_called_by_another_name_open_the_seal(begun):
+    # 600 bars: the run's own test bars begin with their embargo at round(0.8 · 600) = 480
+    run, market = begun
+    config, data = run.config(), {"bars": market.bars, "scaler": market.scaler}
+
+    def cut(validation):
+        splits = SplitsConfig(train=0.5, validation=validation)
+        return prepare(config.data.model_copy(update={"splits": splits}), **data)
+
+    assert [cut(share).split("validation").end for share in (0.3, 0.31)] == [480, 486]
+    assert open_seal(run, cut(0.3), "validation") is None
+    assert open_seal(run, cut(0.31), "validation").earlier == 0
+    assert open_seal(run, prepare(config.data, **data), "whole").earlier == 1
+    assert [entry["split"] for entry in openings(run)] == ["validation", "whole"]
+
+
+def test_other_bars_are_not_behind_the_seal(begun):
+    run, _ = begun
+    config = run.config()
+    other = prepare(config.data.model_copy(update={"seed": 1}), scaler=run.scaler())
+    assert open_seal(run, other, "test") is None
+    assert openings(run) == []
+
+
+def test_openings_of_the_same_bars_are_counted_over_the_runs_beside_each_other(begun):
+    run, market = begun
+    beside = RunDir(shutil.copytree(run.path, run.path.with_name("beside")))
+    (run.path.with_name("other")).mkdir()
+    (run.path.with_name("other") / "run.json").write_text('{"openings": [{"data": "other bars"}, 3]}')
+    found = [open_seal(which, market, "test").earlier for which in (run, beside, run, run)]
+    assert found == [0, 1, 2, 3]
+    assert [[entry["earlier"] for entry in openings(which)] for which in (run, beside)] == [[0, 2, 3], [1]]
+
+
+def test_openings_that_are_no_list_are_an_error_and_nothing_is_written(begun):
+    run, market = begun
+    run.update_record(openings=3)
+    with pytest.raises(RunDirectoryError, match=r"run\.json: openings must be a list, got 3; repair the file"):
+        open_seal(run, market, "test")
+    assert openings(run) == 3
+
+
+OPENER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from leeward.training.run_dir import RunDir
+from leeward.training.seal import open_seal
+
+run = RunDir.open(Path(sys.argv[1]))
+market = run.market()
+print("ready", flush=True)
+sys.stdin.readline()
+with ThreadPoolExecutor(4) as pool:
+    for done in [pool.submit(open_seal, run, market, "test") for _ in range(12)]:
+        done.result()
+"""
+
+
+def test_openings_at_the_same_time_by_threads_and_processes_are_all_kept(begun):
+    run, _ = begun
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    options["env"] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the code that this process tests
+    rivals = [subprocess.Popen([sys.executable, "-c", OPENER, str(run.path)], **options) for _ in range(2)]
+    assert [rival.stdout.readline() for rival in rivals] == ["ready\n"] * 2
+    for rival in rivals:
+        rival.stdin.write("go\n")
+        rival.stdin.flush()
+    for rival in rivals:
+        rival.communicate(timeout=120)
+        assert rival.returncode == 0
+    # two processes of four threads, twelve openings each; every one saw all before it
+    assert [entry["earlier"] for entry in openings(run)] == list(range(24))

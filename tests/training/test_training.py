@@ -2,22 +2,27 @@
 
 import csv
 import math
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
+from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.backtest import run_policy
 from leeward.backtest.baselines import buy_and_hold
 from leeward.config.load import load_config
+from leeward.errors import RunDirectoryError
 from leeward.market import prepare
 from leeward.telemetry.metrics import REGISTRY
+from leeward.training import logs
 from leeward.training.checkpoints import load_model, read_trainer_state
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
 from leeward.training.trade_metrics import Score, score_of
-from leeward.training.trainer import _Session
+from leeward.training.trainer import _Session, train
 
-from .conftest import TINY, train_here
+from ..support.tiny_runs import TINY, train_here
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +69,49 @@ def test_progress_is_told_after_every_update(run_here):
 
 
 def test_what_is_kept_is_the_best_score_on_validation(run_here):
-    run, market, _ = run_here
+    run, market, seen = run_here
     config = run.config()
     best = read_trainer_state(run.best)["best"]
-    for place, check in ((run.best, math.isclose), (run.checkpoint_list()[-1], lambda last, best: last <= best)):
-        result = run_policy(load_model(place), market, config.env, split="validation", alpha=config.risk.alpha)
-        assert check(score_of(result, config.risk.alpha).growth, best["score"]["growth"])
+
+    def growth(place):
+        result = run_policy(load_model(place), market, config.env, split="validation", alpha=config.risk[0].alpha)
+        return score_of(result, config.risk[0].alpha).growth
+
+    # Scored after updates 3, 6 and 9, which a later row of progress tells, and after the last one.
+    growths = {progress.validation.growth for progress in seen if progress.validation}
+    growths.add(growth(run.checkpoint_list()[-1]))
+    assert len(growths) > 1
+    assert best["score"]["growth"] == max(growths)
+    assert growth(run.best) == pytest.approx(max(growths), rel=1e-12)
     assert best["update"] % 3 == 0
+
+
+def test_a_run_goes_on_from_its_last_checkpoint_and_ends_as_if_it_had_not_stopped(run_here, tmp_path):
+    whole, market, _ = run_here
+    run = RunDir(shutil.copytree(whole.path, tmp_path / "run"))
+    seen = resumed(run, market)
+    assert seen == [], "a finished run has nothing left to do"
+    # As if it had died in its last update: of 12 updates, checkpoints are made after every second one.
+    shutil.rmtree(run.checkpoint_list()[-1])
+    seen = resumed(run, market)
+    assert [progress.steps for progress in seen] == [160 * 11, 160 * 12]
+    assert [place.name for place in run.checkpoint_list()] == ["00000010", "00000012"]
+    for place in ("checkpoints/00000012", "best"):
+        (_, tensors), (_, twins) = (read_checkpoint(each.path / place / "model.zip") for each in (whole, run))
+        assert all(torch.equal(tensors[name], twins[name]) for name in tensors)
+        assert read_trainer_state(whole.path / place) == read_trainer_state(run.path / place)
+    assert [without_clock(row) for row in rows(run)] == [without_clock(row) for row in rows(whole)]
+
+
+def resumed(run, market):
+    seen = []
+    with run.locked():
+        train(run, market, seen.append, resume=True)
+    return seen
+
+
+def without_clock(row):
+    return {name: value for name, value in row.items() if not name.startswith("time/") or "timesteps" in name}
 
 
 def ranks(limit, score="growth", *scores):
@@ -106,12 +147,36 @@ def test_the_score_is_that_of_the_backtest():
 def test_a_line_that_was_cut_off_is_dropped_on_resume(tmp_path):
     path = tmp_path / "progress.csv"
     path.write_text("a,time/total_timesteps\n1.0,160.0\n2.0,320.0\n3.0,48")
-    assert ProgressFile(path, 1000).rows == [
-        {"a": "1.0", "time/total_timesteps": "160.0"},
-        {"a": "2.0", "time/total_timesteps": "320.0"},
-    ]
-    assert ProgressFile(path, 160).rows == [{"a": "1.0", "time/total_timesteps": "160.0"}]
+    ProgressFile(path, 1000)
+    assert path.read_text() == "a,time/total_timesteps\n1.0,160.0\n2.0,320.0\n"
+    ProgressFile(path, 160)
     assert path.read_text() == "a,time/total_timesteps\n1.0,160.0\n"
+
+
+def test_a_log_of_a_long_run_is_thinned_in_the_same_way_whether_it_was_stopped_or_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_MOST_ROWS", 8)
+
+    def write(log, first, last):
+        for update in range(first, last + 1):
+            log.write({"a": float(update), "time/total_timesteps": 160 * update}, {}, step=160 * update)
+
+    def updates(path):
+        return [int(float(line.split(",")[0])) for line in path.read_text().splitlines()[1:]]
+
+    whole, stopped = tmp_path / "whole.csv", tmp_path / "stopped.csv"
+    write(ProgressFile(whole, None), 1, 30)
+    # At 28 every eighth of those before is kept (7 × 4 updates: 2 · 28 / 8 = 7, so 8), then all.
+    assert updates(whole) == [1, 9, 17, 25, 29, 30]
+    write(ProgressFile(stopped, None), 1, 21)
+    write(ProgressFile(stopped, 160 * 18), 19, 30)
+    assert stopped.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("text", ["a\n1\n", "time/total_timesteps\nx\n", 'time/total_timesteps\n"1\n', "\0\n1\n"])
+def test_a_log_that_no_run_wrote_is_named(text, tmp_path):
+    (tmp_path / "progress.csv").write_text(text)
+    with pytest.raises(RunDirectoryError, match=r"progress\.csv: not the log of a run .* move it away"):
+        ProgressFile(tmp_path / "progress.csv", 1000)
 
 
 def test_a_new_column_is_added_to_every_row(tmp_path):
@@ -136,10 +201,16 @@ def test_old_checkpoints_are_pruned_and_leftovers_swept(tmp_path):
 
 
 def test_several_limits_of_a_config_are_held_at_once(tmp_path):
-    second = "{alpha: 0.5, limit: -0.003}"
-    run, _, seen = train_here(
-        tmp_path / "run", "risk.alpha=0.1", "risk.limit=-0.02", f"further_risks=[{second}]", "ppo.total_steps=640"
-    )
+    limits = "[{alpha: 0.1, limit: -0.02}, {alpha: 0.5, limit: -0.3}]"
+    run, _, seen = train_here(tmp_path / "run", f"risk={limits}", "risk.1.limit=-0.003", "ppo.total_steps=640")
     held = load_model(run.checkpoint_list()[-1]).risk
     assert [(each.alpha, each.limit) for each in held] == [(0.1, -0.02), (0.5, -0.003)]
     assert {"risk/multiplier", "risk/multiplier/2"} <= seen[-1].metrics.keys()
+
+
+def test_the_config_of_a_run_that_an_earlier_version_wrote_is_read(tmp_path):
+    run = RunDir.create(tmp_path / "run", load_config(None, TINY))
+    run.update_record(sha256={})  # leeward 0.1.0 kept none
+    with run.config_file.open("a") as file:
+        file.write("further_risks: []\n")  # and wrote this key
+    assert run.config() == load_config(None, TINY)

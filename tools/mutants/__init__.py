@@ -7,23 +7,28 @@ from dataclasses import dataclass
 
 __all__ = ["TABLES", "Mutant", "row", "table"]
 
-TABLES = ("maths", "engine", "optim", "risk", "adversary", "parallel")
+TABLES = (
+    "maths", "engine", "optim", "risk", "adversary", "parallel",
+    "monitors", "settings", "critics", "env", "market", "backtest", "training", "config", "durable",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: in `file`, `was` (found exactly once) becomes `fault`; one of `tests` must then fail."""
+    """One fault: in `where` of `file`, `was` (there exactly once) becomes `fault`; one of `tests` must then fail."""
 
     id: str  # the row of the findings, or a name of our own; unique
     file: str  # from the root of the repository
-    was: str
-    fault: str
-    tests: tuple[str, ...]  # pytest arguments; keep them few, since each row pays for them
+    where: str  # qualified name of a function, method or class; "" for what stands outside of them
+    was: str  # an expression or statements; compared as syntax, so that layout and comments do not count
+    fault: str  # of the same kind; `pass` for nothing
+    tests: tuple[str, ...]  # pytest arguments; keep them few and narrow, since each row pays for them
 
 
-def row(name: str, file: str, was: str, fault: str, *tests: str) -> Mutant:
-    """A fault in `file` of the package, without its ending; tests are named from `tests/` on."""
-    return Mutant(name, f"src/leeward/{file}.py", was, fault, tuple(f"tests/{test}" for test in tests))
+def row(name: str, place: str, was: str, fault: str, *tests: str) -> Mutant:
+    """`place` is "file:qualified.name", the file from the package on and without its ending; tests from `tests/` on."""
+    file, _, where = place.partition(":")
+    return Mutant(name, f"src/leeward/{file}.py", where, was, fault, tuple(f"tests/{test}" for test in tests))
 
 
 def table() -> list[Mutant]:

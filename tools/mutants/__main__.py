@@ -1,8 +1,10 @@
 """Runs the table: each mutant alone, in a copy of the tree, against its own tests only.
 
-Exit 0 when every mutant is killed. A mutant that survives, that breaks an import, or whose line is not found exactly
-once is a failure; so is a test that is red without any mutant, since its red would then mean nothing.
-Libraries are imported once; each mutant then runs in a fork of this process, which saves seconds per row.
+Exit 0 when every mutant is killed. A mutant that survives, whose code cannot run (a name that does not exist, an import
+that fails), or is not there exactly once is a failure; so is a test that is red without any mutant, since its red would
+then mean nothing.
+Libraries are imported once; each mutant then runs in a fork of this process, which saves seconds per row. Rows in a
+file that numba compiles run as plain Python, since compiling it anew would take longer than their tests.
 """
 
 import multiprocessing
@@ -10,15 +12,19 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numba
 import pytest
 
 from tools.mutants import Mutant, table
+from tools.mutants.splice import Misplaced, mutated
+from tools.mutants.verdict import Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "configs", "pyproject.toml")
@@ -29,12 +35,20 @@ PRELOADED = (
     "hypothesis.strategies",
     "torch",
     "torch.distributed.tensor",  # imported by the first torch.testing.assert_close
+    "torch._dynamo",  # imported by the first optimiser
     "pydantic",
     "gymnasium",
+    "pandas",
+    "stable_baselines3",
+    "sb3_contrib",
+    "safetensors.torch",
+    "pyarrow",
 )
+COMPILED = ("src/leeward/env/kernel.py", "src/leeward/market/rolling.py")
 WORKERS = 2
 TIMEOUT_SECONDS = 180.0
 VERDICT = 100  # added to the exit code, so that a child that dies with 1 does not look like a failed test
+BROKEN = 20  # none of pytest's own
 FORK = multiprocessing.get_context("fork")
 
 
@@ -49,8 +63,11 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def run_tests(tree: Path, tests: tuple[str, ...], log: Path) -> None:
-    """In the child: pytest on the copy; exits with VERDICT + pytest's code, what it prints goes to `log`."""
+def run_tests(tree: Path, mutant: Mutant | None, tests: tuple[str, ...], log: Path, interpreted: bool) -> None:
+    """In the child: pytest on the copy; exits with VERDICT + pytest's code, what it prints goes to `log`.
+
+    Where the code of the mutant could not run the code is BROKEN.
+    """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -58,34 +75,42 @@ def run_tests(tree: Path, tests: tuple[str, ...], log: Path) -> None:
     sys.path[:0] = [str(tree / "src"), str(tree)]
     sys.dont_write_bytecode = True  # two mutants of one size within one second would share a cached file
     options = ["-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    code = pytest.main([*options, *tests])
+    options += ["--hypothesis-profile=mutants"]
+    if interpreted:
+        numba.config.DISABLE_JIT = True  # type: ignore[attr-defined]
+        options += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # compiled integers wrap around in silence
+    watch = Watch(mutant, tree) if mutant is not None else None
+    code = int(pytest.main([*options, *tests], plugins=[watch] if watch else []))
+    if watch is not None and watch.broken:
+        code = BROKEN
+        print(f"the code of the row could not run: {watch.broken}")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(VERDICT + int(code))
+    os._exit(VERDICT + code)
 
 
 @dataclass
 class Job:
-    """One run of tests in one tree, and the fault in it (None: the tree as it is)."""
+    """One run of tests in a copy of the tree, with a fault in it (None: as it is)."""
 
     mutant: Mutant | None
     tests: tuple[str, ...]
-    tree: Path
+    interpreted: bool
     outcome: str = ""
     detail: str = ""
-    started: float = field(default_factory=time.perf_counter)
 
-    def start(self) -> None:
+    def start(self, tree: Path) -> None:
+        self.tree, self.started, self.log = tree, time.perf_counter(), tree / "pytest.log"
         if self.mutant is not None:
-            path = self.tree / self.mutant.file
-            self.original = path.read_text(encoding="utf-8") if path.exists() else ""
-            found = self.original.count(self.mutant.was)
-            if found != 1:
-                self.outcome = "line not found" if found == 0 else "line not unique"
+            path = tree / self.mutant.file
+            self.original, self.stamp = path.read_text(encoding="utf-8"), path.stat().st_mtime_ns
+            try:
+                text = mutated(self.original, self.mutant.where, self.mutant.was, self.mutant.fault)
+            except Misplaced as error:
+                self.outcome, self.detail = "misplaced", str(error)
                 return
-            path.write_text(self.original.replace(self.mutant.was, self.mutant.fault), encoding="utf-8")
-        self.log = self.tree / "pytest.log"
-        self.process = FORK.Process(target=run_tests, args=(self.tree, self.tests, self.log))
+            path.write_text(text, encoding="utf-8")
+        self.process = FORK.Process(target=run_tests, args=(tree, self.mutant, self.tests, self.log, self.interpreted))
         self.process.start()
 
     def finish(self) -> None:
@@ -93,42 +118,59 @@ class Job:
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
-        # pytest: 0 all passed, 1 a test failed, anything else never got as far as a verdict.
+        # pytest: 0 all passed, 1 a test failed; anything else is no verdict.
         self.outcome = {0: "SURVIVED", 1: "killed"}.get((self.process.exitcode or 0) - VERDICT, "broken")
-        if self.outcome != "killed":
+        if self.outcome != "killed" or self.mutant is None:
             lines = [line for line in self.log.read_text(encoding="utf-8").splitlines() if line.strip()]
             self.detail = "\n    ".join(lines[-6:])
         if self.mutant is not None:
-            (self.tree / self.mutant.file).write_text(self.original, encoding="utf-8")
+            path = self.tree / self.mutant.file
+            path.write_text(self.original, encoding="utf-8")
+            os.utime(path, ns=(self.stamp, self.stamp))  # else numba would compile it again for the rows that follow
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
 
-def run_all(chosen: list[Mutant], trees: list[Path]) -> list[Job]:
-    waiting, free = list(reversed(chosen)), list(trees)
+def healthy_jobs(chosen: list[Mutant]) -> list[Job]:
+    """Every test that is named, without a fault: files are dealt out to more jobs than there are workers, so that a
+    worker whose files were short takes another job."""
+    jobs = []
+    for interpreted, parts in ((False, 4 * WORKERS), (True, WORKERS)):
+        named = {test for m in chosen if (m.file in COMPILED) == interpreted for test in m.tests}
+        tests = sorted(test for test in named if "::" not in test or test.partition("::")[0] not in named)
+        files = sorted({test.partition("::")[0] for test in tests})
+        for part in range(parts):
+            own = tuple(test for test in tests if files.index(test.partition("::")[0]) % parts == part)
+            jobs += [Job(None, own, interpreted)] if own else []
+    return jobs
+
+
+def run_all(jobs: list[Job], trees: list[Path], show: Callable[[Job], None] = lambda job: None) -> None:
+    waiting, free = list(reversed(jobs)), list(trees)
     running: list[Job] = []
-    done: list[Job] = []
     while waiting or running:
         while waiting and free:
-            mutant = waiting.pop()
-            job = Job(mutant, mutant.tests, free.pop())
-            job.start()
+            job = waiting.pop()
+            job.start(free.pop())
             running.append(job)
         live = [job.process.sentinel for job in running if not job.outcome]
         if len(live) == len(running):
             wait(live, timeout=1.0)
         for job in list(running):
             if not job.outcome:
-                if job.process.is_alive() and job.seconds < TIMEOUT_SECONDS:
+                # Many tests run without a fault, and a machine may be busy; a row has its own few.
+                if job.process.is_alive() and (job.mutant is None or job.seconds < TIMEOUT_SECONDS):
                     continue
                 job.finish()
             running.remove(job)
             free.append(job.tree)
-            done.append(job)
-            print(f"{job.outcome:>15}  {job.seconds:5.1f} s  {job.mutant.id if job.mutant else ''}", flush=True)
-    return done
+            show(job)
+
+
+def show_row(job: Job) -> None:
+    print(f"{job.outcome:>15}  {job.seconds:5.1f} s  {job.mutant.id if job.mutant else ''}", flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -137,26 +179,26 @@ def main(words: list[str]) -> int:
     if not chosen:
         print(f"no mutant matches {words}")
         return 1
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}  # as `make test` does
     for name in PRELOADED:
         import_module(name)
     start = time.perf_counter()
     with TemporaryDirectory(prefix="leeward-mutants-") as folder:
         trees = [copy_tree(Path(folder) / str(i)) for i in range(WORKERS)]
-        healthy = Job(None, tuple(sorted({test for m in chosen for test in m.tests})), trees[0])
-        healthy.start()
-        healthy.process.join()
-        healthy.finish()
-        if healthy.outcome != "SURVIVED":
-            print(f"the tests are red without any mutant, so nothing can be shown:\n{healthy.log.read_text()}")
+        healthy = healthy_jobs(chosen)
+        run_all(healthy, trees)
+        if red := [job.detail for job in healthy if job.outcome != "SURVIVED"]:
+            print("\n".join(["the tests are red without any mutant, so nothing can be shown:", *red]))
             return 1
-        done = run_all(chosen, trees)
-    failures = [job for job in done if job.outcome != "killed"]
+        print(f"{'green':>15}  {time.perf_counter() - start:5.1f} s  all tests without a mutant", flush=True)
+        jobs = [Job(mutant, mutant.tests, mutant.file in COMPILED) for mutant in chosen]
+        run_all(jobs, trees, show_row)
+    failures = [job for job in jobs if job.outcome != "killed"]
     for job in failures:
         assert job.mutant is not None
-        print(f"\n{job.outcome}: {job.mutant.id} in {job.mutant.file}")
+        print(f"\n{job.outcome}: {job.mutant.id} in {job.mutant.where or 'the module'} of {job.mutant.file}")
         print(f"  - {job.mutant.was}\n  + {job.mutant.fault}\n    {job.detail}")
-    print(f"\n{len(done) - len(failures)} of {len(done)} mutants killed in {time.perf_counter() - start:.0f} s")
+    print(f"\n{len(jobs) - len(failures)} of {len(jobs)} mutants killed in {time.perf_counter() - start:.0f} s")
     return 1 if failures else 0
 
 

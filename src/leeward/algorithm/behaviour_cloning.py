@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leeward.errors import ArgumentError, NonFiniteUpdate, ShapeError
 from leeward.maths.nested import Memory, Observation, map_observation
-from leeward.networks.policy import DistributionalPolicy
+from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout import streams
 from leeward.rollout.sequences import Batch, Sequences, minibatches
 
@@ -22,7 +22,7 @@ _LEARNS = ("extractor", "actor_extractor", "actor_memory", "actor_mlp", "action_
 
 
 def clone(
-    policy: DistributionalPolicy,
+    policy: ActorCritic,
     observations: np.ndarray | dict[str, np.ndarray],  # (n, ...)
     actions: np.ndarray,  # (n, ...), as the env takes them
     episode_starts: np.ndarray | None,  # (n,)
@@ -77,7 +77,7 @@ def _pick(table: Tensor, rows: Tensor) -> Tensor:  # (n, ...), (L, S) -> (L, S, 
     return table[rows]
 
 
-def _loss(policy: DistributionalPolicy, seen: Observation, wanted: Tensor, batch: Batch, memory: Memory) -> Tensor:
+def _loss(policy: ActorCritic, seen: Observation, wanted: Tensor, batch: Batch, memory: Memory) -> Tensor:
     start = tuple(part.index_select(1, batch.sequences) for part in memory)
     parameters = policy.action_parameters(map_observation(partial(_pick, rows=batch.rows), seen), start)
     log_prob = policy.action_head.log_prob(parameters, _pick(wanted, batch.rows))
@@ -95,9 +95,7 @@ def _sequences(starts: np.ndarray, length: int) -> tuple[Sequences, np.ndarray]:
 
 
 @torch.no_grad()
-def _memories(
-    policy: DistributionalPolicy, seen: Observation, times: np.ndarray, places: np.ndarray, length: int
-) -> Memory:
+def _memories(policy: ActorCritic, seen: Observation, times: np.ndarray, places: np.ndarray, length: int) -> Memory:
     """The memory before each sequence, each (layers, sequences, H): all episodes side by side, cut after cut."""
     memory = policy.initial_memory(len(times))
     if not memory:
@@ -108,13 +106,13 @@ def _memories(
         before = here - 1  # the same episode's, and whole
         rows = torch.as_tensor(times[before] + np.arange(length)[:, None], device=policy.device)  # (L, S)
         run = map_observation(partial(_pick, rows=rows), seen)
-        after = policy.advance(run, tuple(part[:, before] for part in memory))
+        after = policy.latents(run, tuple(part[:, before] for part in memory)).memory
         for part, new in zip(memory, after, strict=True):
             part[:, here] = new
     return memory
 
 
-def _check_observations(policy: DistributionalPolicy, observations: Any) -> tuple[Observation, int]:
+def _check_observations(policy: ActorCritic, observations: Any) -> tuple[Observation, int]:
     """Tensors (n, ...) of the observations, and n."""
     space = policy.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
@@ -142,7 +140,7 @@ def _check_observations(policy: DistributionalPolicy, observations: Any) -> tupl
     return (tensors if isinstance(space, spaces.Dict) else tensors[""]), n
 
 
-def _check_actions(policy: DistributionalPolicy, actions: Any, n: int) -> Tensor:
+def _check_actions(policy: ActorCritic, actions: Any, n: int) -> Tensor:
     """The actions in the head's own form, (n, A)."""
     space, array = policy.action_space, np.asarray(actions)
     shape = (n, *(space.shape or ()))

@@ -7,15 +7,16 @@ So does a save of a run with n_jobs whose envs, in the other processes, cannot g
 
 import io
 import json
-import os
+import math
 import pathlib
 import random
+import struct
 import sys
 import zipfile
 import zlib
-from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import stable_baselines3
@@ -23,52 +24,69 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import check_for_correct_spaces, get_system_info
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 from torch import Tensor
 
 import leeward
-from leeward.algorithm.manifest import Missing, decode, decode_space, encode, encode_space, find_missing
-from leeward.algorithm.return_scale import ReturnScale
-from leeward.errors import ArgumentError, CheckpointError
-from leeward.rollout.standing import Standing
+from leeward.algorithm.bounded_build import bounded_build
+from leeward.algorithm.manifest import (
+    Missing,
+    check_kind,
+    decode,
+    decode_space,
+    encode,
+    encode_space,
+    find_missing,
+)
+from leeward.config.settings import Settings
+from leeward.durable import write_atomically
+from leeward.errors import ArgumentError, CheckpointError, LeewardError
+from leeward.maths import quantile
+from leeward.rollout.rollout_state import RolloutState
 
 if TYPE_CHECKING:
     from leeward.algorithm.ppo import DistributionalPPO
 
 __all__ = [
     "ARGUMENTS",
+    "Owner",
     "load",
     "pack_rng",
+    "parameters_of",
     "read_checkpoint",
     "refuse_training",
     "restore",
     "save",
-    "set_parameters",
     "unpack_rng",
 ]
 
 Model = TypeVar("Model", bound="DistributionalPPO")
-FORMAT, VERSION = "leeward-checkpoint", 2
+FORMAT, VERSION = "leeward-checkpoint", 4
 Path = str | pathlib.Path | io.BufferedIOBase
 Rngs = list[tuple[dict[str, Any], dict[str, Tensor]]]  # of the processes after the first: what `pack_rng` gives
 
-ARGUMENTS = (
-    "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf",
-    "normalize_advantage", "ent_coef", "vf_coef", "max_grad_norm", "use_sde", "sde_sample_freq", "target_kl",
-    "tensorboard_log", "policy_kwargs", "verbose", "seed", "critic", "n_quantiles", "levels", "n_atoms", "kappa",
-    "twin_critics", "value_targets", "n_target_samples", "sequence_length", "burn_in", "refresh_memory",
-    "micro_batch_size", "action_distribution", "max_consecutive_skips", "value_clip", "entropy", "kl_penalty", "awr",
-    "critic_learning_rate", "vgs", "risk", "adversary", "n_jobs",
-)  # fmt: skip
-_ALWAYS_THERE = ("exact", "policy", "arguments", "stats_window_size", "observation_space", "action_space", "n_envs",
-                 "counters", "state", "episodes", "extra")  # fmt: skip
+# The constructor's arguments that a file keeps: the settings, and those of Python's own that are plain data. Where a
+# log is written is decided by who trains, not by a file.
+ARGUMENTS = (*Settings.model_fields, "policy_kwargs", "verbose", "seed")
+_ALWAYS_THERE = ("exact", "policy", "arguments", "observation_space", "action_space", "n_envs", "state", "extra")
+_ALWAYS_OWNED = ("returns", "entropy", "finite_guard", "counters", "episodes")
+_PARTS = ("manifest.json", "tensors.safetensors")
+_LARGEST_MANIFEST = 1 << 24  # bytes: text becomes twenty times as much in memory
+_MOST_ENVS = 1 << 20
 # What zipfile, json and safetensors raise on a file that is damaged or is something else.
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError,
-               EOFError, NotImplementedError, RuntimeError, OSError)  # fmt: skip
-_COUNTERS = ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_n_updates", "_episode_num", "n_rollouts",
-             "_current_progress_remaining", "stream_seed")  # fmt: skip
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, SafetensorError, KeyError, ValueError, EOFError,
+               IndexError, RuntimeError, OverflowError, MemoryError, OSError)  # fmt: skip
+# What decoding, building and restoring raise when a manifest says something that no file of ours does.
+_NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
+             MemoryError)  # fmt: skip
+
+
+class Owner(Protocol):
+    """A part of a model with a state of its own, as plain data."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Any) -> None: ...
 
 
 def save(
@@ -79,7 +97,9 @@ def save(
     `exclude` leaves out constructor arguments (their defaults apply on load), or the sections `policy.optimizer`, `rng`
     and `rollout`; `include` names further attributes of the model that are plain data.
     """
-    left_out = set(exclude or ()) - set(include or ())
+    left_out, added = set(exclude or ()) - set(include or ()), [name for name in include or () if name not in ARGUMENTS]
+    for name in added:
+        _refuse_reserved(type(model), name)
     tensors: dict[str, Tensor] = {f"policy/{name}": value for name, value in model.policy.state_dict().items()}
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -89,27 +109,24 @@ def save(
         "exact": model.resumes_exactly,
         "policy": encode(model.policy_class),
         "arguments": {name: _encode_argument(model, name) for name in ARGUMENTS if name not in left_out},
-        "stats_window_size": model._stats_window_size,
         "observation_space": encode_space(model.observation_space),
         "action_space": encode_space(model.action_space),
-        "n_envs": model.peers.n_envs(model.n_envs),
-        "counters": {name: getattr(model, name) for name in _COUNTERS},
-        "state": model.state(),
-        "episodes": {"info": _plain(model.ep_info_buffer), "success": _plain(model.ep_success_buffer)},
-        "extra": {name: encode(getattr(model, name)) for name in include or () if name not in ARGUMENTS},
+        "n_envs": model.processes.n_envs,
+        "state": {name: owner.state_dict() for name, owner in model.owners().items()},
+        "extra": {name: encode(getattr(model, name)) for name in added},
     }  # fmt: skip
     if "policy.optimizer" not in left_out:
         manifest["optimizer"] = _pack_optimizer(model.policy.optimizer, tensors)
-    if model.variance_scaler is not None:
-        tensors |= {f"vgs/{name}": value for name, value in model.variance_scaler.state_dict().items()}
+    if (scaler := model.engine.variance_scaler) is not None:
+        tensors |= {f"vgs/{name}": value for name, value in scaler.state_dict().items()}
     if "rng" not in left_out:
         manifest["rng"] = pack_rng(tensors)
-        manifest["rng_of_jobs"] = _pack_rngs(model.rng_of_jobs(), tensors)
-    standing = None if "rollout" in left_out else model.standing()
-    if standing is not None:
-        manifest["rollout"] = _pack_rollout(standing, tensors)
-    if isinstance(model._vec_normalize_env, VecNormalize):
-        manifest["vecnormalize"] = _pack_vecnormalize(model._vec_normalize_env, tensors)
+        manifest["rng_of_jobs"] = _pack_rngs(model.processes.rngs(), tensors)
+    state = None if "rollout" in left_out else model.processes.rollout_state()
+    if state is not None:
+        manifest["rollout"] = _pack_rollout(state, tensors)
+    if (normaliser := model.get_vec_normalize_env()) is not None:
+        manifest["vecnormalize"] = _pack_vecnormalize(normaliser, tensors)
     _write(path, manifest, tensors)
 
 
@@ -138,8 +155,42 @@ def load(
     if print_system_info:
         get_system_info(print_info=True)
     custom = dict(custom_objects or {})
-    arguments = {name: decode(value, custom, name) for name, value in manifest["arguments"].items()}
-    arguments |= {name: custom[name] for name in custom if name in ARGUMENTS} | kwargs
+    with _nonsense_refused(path):
+        model = _unbuilt(cls, manifest, device, custom, kwargs)
+    if env is not None:
+        wrapped = cls._wrap_env(env, model.verbose)
+        check_for_correct_spaces(wrapped, model.observation_space, model.action_space)
+        model.env, model.n_envs = wrapped, wrapped.num_envs
+        model._vec_normalize_env = unwrap_vec_normalize(wrapped)
+    with _nonsense_refused(path):
+        with bounded_build(sum(tensor.numel() for tensor in tensors.values())):
+            model._setup_model()
+        restore(model, manifest, tensors)
+        for name, value in manifest["extra"].items():
+            _refuse_reserved(model, name)
+            setattr(model, name, decode(value, custom, name))
+        normaliser = model.get_vec_normalize_env()
+        if "vecnormalize" in manifest and normaliser is not None:
+            _unpack_vecnormalize(normaliser, manifest["vecnormalize"], tensors)
+        if not force_reset and model.collector is not None and "rollout" in manifest:
+            model.resume_from(_unpack_rollout(model, manifest, tensors))
+            if "rng" in manifest:
+                unpack_rng(manifest["rng"], tensors)
+                model.processes.saved_rngs = _unpack_rngs(manifest.get("rng_of_jobs", []), tensors)
+    return model
+
+
+def _unbuilt(
+    cls: "type[Model]",
+    manifest: dict[str, Any],
+    device: torch.device | str,
+    custom: dict[str, Any],
+    given: dict[str, Any],
+) -> "Model":
+    """A model of the file's arguments and spaces, without its network."""
+    stored = {name: value for name, value in manifest["arguments"].items() if name != "tensorboard_log"}
+    arguments = {name: decode(value, custom, name) for name, value in stored.items()}
+    arguments |= {name: custom[name] for name in custom if name in ARGUMENTS} | given
     policy = decode(manifest["policy"], custom, "policy_class")
     if isinstance(policy, Missing):
         raise CheckpointError(
@@ -149,35 +200,43 @@ def load(
     # A schedule that could only be named is replaced by a constant: predictions do not need it, training asks for it.
     arguments |= dict.fromkeys(missing, 0.1)
     _refuse_missing(arguments.get("policy_kwargs", {}))
-    model = cls(
-        policy,
-        None,
-        device=device,
-        stats_window_size=manifest["stats_window_size"],
-        _init_setup_model=False,
-        **arguments,
-    )
+    model = cls(policy, None, device=device, _init_setup_model=False, **arguments)
     model.missing_arguments = missing
     model.observation_space = custom.get("observation_space") or decode_space(manifest["observation_space"])
     model.action_space = custom.get("action_space") or decode_space(manifest["action_space"])
-    model.n_envs = manifest["n_envs"]
-    if env is not None:
-        wrapped = cls._wrap_env(env, model.verbose)
-        check_for_correct_spaces(wrapped, model.observation_space, model.action_space)
-        model.env, model.n_envs = wrapped, wrapped.num_envs
-        model._vec_normalize_env = stable_baselines3.common.vec_env.unwrap_vec_normalize(wrapped)
-    model._setup_model()
-    restore(model, manifest, tensors)
-    for name, value in manifest["extra"].items():
-        setattr(model, name, decode(value, custom, name))
-    if "vecnormalize" in manifest and isinstance(model._vec_normalize_env, VecNormalize):
-        _unpack_vecnormalize(model._vec_normalize_env, manifest["vecnormalize"], tensors)
-    if not force_reset and model.collector is not None and "rollout" in manifest:
-        _unpack_rollout(model, manifest, tensors)
-        if "rng" in manifest:
-            unpack_rng(manifest["rng"], tensors)
-            model.saved_rng_of_jobs = _unpack_rngs(manifest.get("rng_of_jobs", []), tensors)
+    n_envs = manifest["n_envs"]
+    if type(n_envs) is not int or not 1 <= n_envs <= _MOST_ENVS:
+        raise CheckpointError(f"n_envs: expected 1 to {_MOST_ENVS:,}, this file holds {n_envs!r}")
+    model.n_envs = n_envs
     return model
+
+
+def _refuse_reserved(owner: Any, name: str) -> None:
+    """A file adds attributes to a model, and replaces none that the model or its class has."""
+    if not isinstance(name, str) or name.startswith("_") or hasattr(owner, name) or hasattr(type(owner), name):
+        raise CheckpointError(f"include: {name!r} is an attribute of the model itself; choose a name of your own")
+
+
+@contextmanager
+def _nonsense_refused(path: Path) -> Iterator[None]:
+    """What a manifest's values break on the way is an error of the file, which is named; its cause stays attached."""
+    try:
+        yield
+    except LeewardError:
+        raise
+    except _NONSENSE as error:
+        raise CheckpointError(
+            f"{_name_of(path)}: a damaged checkpoint, or one whose parts do not fit together "
+            f"({type(error).__name__}: {_first_line(error)})"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _name_of(path: Path) -> object:
+    return path if isinstance(path, str | pathlib.Path) else "<file object>"
 
 
 def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -186,44 +245,29 @@ def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[
         model.policy.load_state_dict(_policy_tensors(tensors))
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the network that the arguments describe: {error}") from None
-    for name in _COUNTERS:
-        setattr(model, name, manifest["counters"][name])
-    model.load_state(manifest["state"])
-    model.ep_info_buffer = _deque(manifest["episodes"]["info"], model._stats_window_size)
-    model.ep_success_buffer = _deque(manifest["episodes"]["success"], model._stats_window_size)
+    lacking = [name for name in _ALWAYS_OWNED if name not in manifest["state"]]
+    if lacking:
+        raise CheckpointError(f"a damaged checkpoint: its state lacks {', '.join(lacking)}")
+    for name, owner in model.owners().items():
+        if (state := manifest["state"].get(name)) is not None:  # else it was off when the file was written
+            check_kind(f"state {name}", owner.state_dict(), state)
+            owner.load_state_dict(state)
     if "optimizer" in manifest:
         _load_optimizer(model.policy.optimizer, _unpack_optimizer(manifest["optimizer"], tensors))
     scaling = {name.removeprefix("vgs/"): tensor for name, tensor in tensors.items() if name.startswith("vgs/")}
-    if scaling and model.variance_scaler is not None:
-        model.variance_scaler.load_state_dict(scaling)
+    if scaling and (scaler := model.engine.variance_scaler) is not None:
+        scaler.load_state_dict(scaling)
 
 
-def set_parameters(
-    model: "DistributionalPPO",
-    load_path_or_dict: Any,
-    exact_match: bool = True,
-    device: torch.device | str = "auto",
-) -> None:
-    """Weights and optimiser from a checkpoint of ours, or from what `get_parameters` returned."""
-    if not isinstance(load_path_or_dict, dict):
-        manifest, tensors = read_checkpoint(load_path_or_dict)
-        load_path_or_dict = {"policy": _policy_tensors(tensors)}
-        if "optimizer" in manifest:
-            load_path_or_dict["policy.optimizer"] = _unpack_optimizer(manifest["optimizer"], tensors)
-    BaseAlgorithm.set_parameters(model, load_path_or_dict, exact_match, device)
-    _adopt_scale(model)
-
-
-def _adopt_scale(model: "DistributionalPPO") -> None:
-    """The units of the heads came with their weights; the statistics of returns and costs go on from them."""
-    units = [(model.critic_scale.returns, float(model.policy.return_mean), float(model.policy.return_std))]
-    if model.risk_control is not None:
-        units += model.risk_control.units()
-    for scale, mean, std in units:
-        if std == 0.0:  # weights that have not seen a rollout
-            scale.load_state_dict(ReturnScale().state_dict())
-        elif (mean, std) != (scale.mean, scale.std):
-            scale.load_state_dict({"rollouts": max(scale.rollouts, 1), "mean": mean, "variance": std * std, "std": std})
+def parameters_of(path_or_parameters: Any) -> dict[str, Any]:
+    """What SB3's `set_parameters` takes, from a checkpoint of ours, or as `get_parameters` returned it."""
+    if isinstance(path_or_parameters, dict):
+        return path_or_parameters
+    manifest, tensors = read_checkpoint(path_or_parameters)
+    parameters: dict[str, Any] = {"policy": _policy_tensors(tensors)}
+    if "optimizer" in manifest:
+        parameters["policy.optimizer"] = _unpack_optimizer(manifest["optimizer"], tensors)
+    return parameters
 
 
 def _policy_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -232,35 +276,107 @@ def _policy_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Manifest and tensors of a file, or a CheckpointError that says what is wrong with it."""
-    name = path if isinstance(path, str | pathlib.Path) else "<file object>"
-    if isinstance(path, str | pathlib.Path):
-        file = pathlib.Path(path)
-        if not file.exists() and file.suffix == "":
-            file = file.with_suffix(".zip")
-        if not file.is_file():
-            raise CheckpointError(f"{file}: no such file")
-        path = io.BytesIO(file.read_bytes())
+    name = _name_of(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            if "manifest.json" not in archive.namelist() and "pytorch_variables.pth" in archive.namelist():
-                raise CheckpointError(
-                    f"{name}: a file of Stable-Baselines3, which holds pickles and is not read; "
-                    "train with Leeward, or load it with the class that wrote it"
-                )
-            manifest = json.loads(archive.read("manifest.json"))
-            tensors = load_tensors(archive.read("tensors.safetensors"))
+        if isinstance(path, str | pathlib.Path):
+            file = pathlib.Path(path)
+            if not file.exists() and file.suffix == "":
+                file = file.with_suffix(".zip")
+            if not file.is_file():
+                raise CheckpointError(f"{file}: no such file")
+            with file.open("rb") as opened:
+                parts = _parts(opened, name)
+        else:
+            parts = _parts(path, name)
+        manifest = json.loads(parts["manifest.json"], object_pairs_hook=_without_duplicates)
+        tensors = load_tensors(parts["tensors.safetensors"])
     except _UNREADABLE as error:
         raise CheckpointError(
-            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {error})"
+            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {_first_line(error)})"
         ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{name}: not a Leeward checkpoint: its manifest does not say {FORMAT!r}")
-    if manifest.get("version") != VERSION:
-        raise CheckpointError(f"{name}: expected {FORMAT} version {VERSION}, got {manifest.get('version')!r}")
+    written_as = manifest.get("version")
+    if written_as not in range(2, VERSION + 1) or isinstance(written_as, bool):
+        raise CheckpointError(f"{name}: expected {FORMAT} version {VERSION} or an earlier one, got {written_as!r}")
+    if written_as == 2:
+        with _nonsense_refused(path):
+            _from_version_2(manifest, tensors, name)
+    manifest |= {"version": VERSION, "written_as": written_as}
     lacking = [key for key in _ALWAYS_THERE if key not in manifest]
     if lacking:
         raise CheckpointError(f"{name}: a damaged checkpoint: its manifest lacks {', '.join(lacking)}")
+    _check_tensors(tensors, name)
     return manifest, tensors
+
+
+def _parts(file: Any, name: object) -> dict[str, bytes]:
+    """The two entries of the zip. Ours are stored as they are: what would expand is refused before it does."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        found = sorted(entry.filename for entry in entries)
+        if "manifest.json" not in found and "pytorch_variables.pth" in found:
+            raise CheckpointError(
+                f"{name}: a file of Stable-Baselines3, which holds pickles and is not read; "
+                "train with Leeward, or load it with the class that wrote it"
+            )
+        if found != sorted(_PARTS):
+            shown = ", ".join(repr(each) for each in found[:5])
+            raise CheckpointError(f"{name}: not a Leeward checkpoint: it holds {shown}, not one each of {_PARTS}")
+        length = file.seek(0, io.SEEK_END)
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                raise CheckpointError(f"{name}: {entry.filename} is compressed; Leeward's are not, zip it with -0")
+            if entry.file_size > length or (entry.filename == "manifest.json" and entry.file_size > _LARGEST_MANIFEST):
+                raise CheckpointError(f"{name}: {entry.filename} says that it has {entry.file_size:,} bytes")
+        return {part: archive.read(part) for part in _PARTS}
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key stands twice in the manifest")
+    return values
+
+
+def _check_tensors(tensors: dict[str, Tensor], name: object) -> None:
+    """Weights and moments are finite numbers: nothing of ours writes others, and what they predict would be none."""
+    for key, tensor in tensors.items():
+        if key.startswith(("policy/", "optimizer/", "vgs/")) and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{name}: {key} holds what is not a finite number; take an older checkpoint")
+
+
+def _from_version_2(manifest: dict[str, Any], tensors: dict[str, Tensor], name: Any) -> None:
+    """A file of leeward 0.1.0: critics keep their own unit and levels now, and what SB3 counts is an owner's state."""
+    try:
+        arguments, state = manifest["arguments"], manifest["state"]
+        arguments["stats_window_size"] = manifest.pop("stats_window_size")
+        state["finite_guard"] = {"consecutive": state.pop("consecutive_skips")}
+        state["counters"], state["episodes"] = manifest.pop("counters"), manifest.pop("episodes")
+        kwargs = (arguments.get("policy_kwargs") or {}).get("$dict", [])
+        tail_alpha = next((value for key, value in kwargs if key == "tail_alpha"), 0.05)
+        kwargs[:] = [pair for pair in kwargs if pair[0] != "tail_alpha"]
+        for old, new in (("return", "critic"), ("risk_heads.step", "risk_heads.step_critic")):
+            for field in ("mean", "std"):
+                if (key := f"policy/{old}_{field}") in tensors:
+                    tensors[f"policy/{new}.{field}"] = tensors.pop(key)
+        critic, n, levels = (
+            arguments.get(key, Settings.model_fields[key].default) for key in ("critic", "n_quantiles", "levels")
+        )
+        if critic == "quantile":
+            tail = levels == "tail"
+            _add_levels(tensors, "critic", quantile.tail_levels(n, tail_alpha) if tail else quantile.uniform_levels(n))
+        if "policy/risk_heads.step_head.bias" in tensors:
+            risks = decode(arguments["risk"], {}, "risk")
+            n = len(tensors["policy/risk_heads.step_head.bias"])
+            _add_levels(tensors, "risk_heads.step_critic", quantile.tail_levels(n, min(risks[0].alpha, 0.5)))
+    except KeyError as error:
+        raise CheckpointError(f"{name}: a damaged checkpoint: its manifest lacks {error}") from None
+
+
+def _add_levels(tensors: dict[str, Tensor], critic: str, grid: tuple[Tensor, Tensor]) -> None:
+    for field, values in zip(("levels", "weights"), grid, strict=True):
+        tensors[f"policy/{critic}.{field}"] = values.to(torch.float32)
 
 
 def _write(path: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -277,17 +393,7 @@ def _write(path: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> 
     if file.suffix == "":
         file = file.with_suffix(".zip")
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target and of the user's own mode; the old file stays whole until the new one is on the disk.
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            out.write(buffer.getvalue())
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_atomically(file, buffer.getvalue())
 
 
 def _pack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -316,13 +422,35 @@ def _unpack_optimizer(packed: dict[str, Any], tensors: dict[str, Tensor]) -> dic
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if len(state["param_groups"]) != len(optimizer.param_groups):  # before shapes, which then differ too
+        raise _other_groups(f"{len(state['param_groups'])} groups of parameters, not {len(optimizer.param_groups)}")
+    for index, entry in state["state"].items():
+        shape = tuple(parameters[index].shape) if 0 <= index < len(parameters) else None
+        for key, value in entry.items():
+            if isinstance(value, Tensor) and not _is_moment_of(tuple(value.shape), shape):
+                raise CheckpointError(
+                    f"the optimiser's state does not fit: {key} of parameter {index} has shape {tuple(value.shape)}, "
+                    f"the parameter {shape}"
+                )
     try:
         optimizer.load_state_dict(state)
     except ValueError as error:
-        raise CheckpointError(
-            f"the optimiser's state does not fit: {error}; a critic_learning_rate makes two groups, None makes one. "
-            "Load with what it was saved with, or save with exclude=['policy.optimizer'] to start the optimiser afresh"
-        ) from None
+        raise _other_groups(str(error)) from None
+
+
+def _other_groups(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"the optimiser's state does not fit: {what}; a critic_learning_rate makes two groups, None makes one. "
+        "Load with what it was saved with, or save with exclude=['policy.optimizer'] to start the optimiser afresh"
+    )
+
+
+def _is_moment_of(shape: tuple[int, ...], parameter: tuple[int, ...] | None) -> bool:
+    """One number, or one per weight; a factored moment has 1 where it is the same along an axis."""
+    if parameter is None or math.prod(shape) == 1:
+        return parameter is not None
+    return len(shape) == len(parameter) and all(a in (1, b) for a, b in zip(shape, parameter, strict=True))
 
 
 def pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -352,33 +480,47 @@ def _unpack_rngs(packed: list[dict[str, Any]], tensors: dict[str, Tensor]) -> Rn
     return [(plain, {name: tensors[f"{name}/{i}"] for name in names}) for i, plain in enumerate(packed, start=1)]
 
 
-def _pack_rollout(standing: Standing, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    observation = standing.observation
+def _pack_rollout(state: RolloutState, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    observation = state.observation
     keys = list(observation) if isinstance(observation, dict) else None
     for key, value in observation.items() if isinstance(observation, dict) else [("", observation)]:
         tensors[f"rollout/observation/{key}"] = torch.as_tensor(np.ascontiguousarray(value))
-    tensors["rollout/starts"] = torch.as_tensor(standing.starts)
-    for i, part in enumerate(standing.memory):
+    tensors["rollout/starts"] = torch.as_tensor(state.starts)
+    for i, part in enumerate(state.memory):
         tensors[f"rollout/memory/{i}"] = part
-    return {"keys": keys, "memory": len(standing.memory)}
+    return {"keys": keys, "memory": len(state.memory)}
 
 
-def _unpack_rollout(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    packed, collector = manifest["rollout"], model.collector
-    assert collector is not None
+def _unpack_rollout(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> RolloutState:
+    packed = manifest["rollout"]
     if model.n_envs != manifest["n_envs"]:
         raise CheckpointError(
             f"force_reset=False continues {manifest['n_envs']} envs, but the env given has {model.n_envs}; "
             "pass the same number, or force_reset=True"
         )
-    if packed["keys"] is None:
-        collector.observation = tensors["rollout/observation/"].numpy()
-    else:
-        collector.observation = {key: tensors[f"rollout/observation/{key}"].numpy() for key in packed["keys"]}
-    collector.starts = tensors["rollout/starts"].numpy()
-    collector.memory = tuple(tensors[f"rollout/memory/{i}"].to(model.device) for i in range(packed["memory"]))
-    model._last_obs = collector.observation
-    model._last_episode_starts = collector.starts
+    observation: Any = {key: tensors[f"rollout/observation/{key}"].numpy() for key in packed["keys"] or [""]}
+    memory = tuple(tensors[f"rollout/memory/{i}"].to(model.device) for i in range(packed["memory"]))
+    seen = observation[""] if packed["keys"] is None else observation
+    state = RolloutState(seen, tensors["rollout/starts"].numpy(), memory)
+    _check_rollout(model, state)
+    return state
+
+
+def _check_rollout(model: "DistributionalPPO", state: RolloutState) -> None:
+    """What is taken over has the shapes of what these envs give and this network remembers."""
+    assert model.collector is not None and model.env is not None
+    space: Any = model.env.observation_space
+    parts = space.spaces if isinstance(state.observation, dict) else {"": space}
+    seen: Any = state.observation if isinstance(state.observation, dict) else {"": state.observation}
+    came = {key: (value.shape, value.dtype) for key, value in seen.items()}
+    expected = {key: ((model.n_envs, *each.shape), each.dtype) for key, each in parts.items()}
+    kept, fresh = ([tuple(part.shape) for part in memory] for memory in (state.memory, model.collector.memory))
+    starts = (state.starts.shape, state.starts.dtype) == ((model.n_envs,), np.dtype(bool))
+    if came != expected or kept != fresh or not starts:
+        raise CheckpointError(
+            f"the rollout of this file does not fit: observations {came}, expected {expected}; memory {kept}, expected "
+            f"{fresh}"
+        )
 
 
 def _pack_vecnormalize(env: VecNormalize, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -420,14 +562,6 @@ def _refuse_missing(policy_kwargs: Any) -> None:
             f"policy_kwargs: {name} is {value.name}, which a file may not name; "
             f"pass it by custom_objects={{{name!r}: ...}}"
         )
-
-
-def _plain(values: Any) -> list[Any] | None:
-    return None if values is None else [encode(value) for value in values]
-
-
-def _deque(values: list[Any] | None, size: int) -> Any:
-    return None if values is None else deque((decode(value, {}, "episodes") for value in values), maxlen=size)
 
 
 def refuse_training(missing: Mapping[str, str]) -> None:

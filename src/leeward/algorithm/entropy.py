@@ -13,35 +13,39 @@ _SLOPE_WINDOW = 10
 
 
 class EntropySchedule:
-    """Owns the decay's start and the recent entropies."""
+    """Owns the moment from which the coefficient decays, and the recent entropies. `progress` runs from 0 to 1."""
 
-    def __init__(self, start: float, config: Entropy) -> None:
-        self.start, self.config = start, config
-        self.decay_from: float | None = None if config.plateau_updates is not None else 0.0
-        self.history: deque[float] = deque(maxlen=max(_SLOPE_WINDOW, config.plateau_updates or 0))
+    def __init__(self) -> None:
+        self.decay_from: float | None = None  # None: the plateau has not been seen yet
+        self.history: deque[float] = deque(maxlen=_SLOPE_WINDOW)
 
-    def nominal(self, progress: float) -> float:
-        """The coefficient by its schedule alone; `progress` runs from 0 to 1."""
-        if self.config.end is None or self.decay_from is None or self.decay_from >= 1.0:
-            return self.start
-        share = (progress - self.decay_from) / (1.0 - self.decay_from)
-        return schedules.BY_NAME[self.config.schedule](max(share, 0.0), self.start, self.config.end)
+    def nominal(self, progress: float, start: float, config: Entropy) -> float:
+        """The coefficient by its schedule alone."""
+        begin = 0.0 if config.plateau_updates is None else self.decay_from
+        if config.end is None or begin is None or begin >= 1.0:
+            return start
+        share = (progress - begin) / (1.0 - begin)
+        return schedules.BY_NAME[config.schedule](max(share, 0.0), start, config.end)
 
-    def effective(self, progress: float) -> float:
-        return max(self.nominal(progress), self.config.floor)
+    def effective(self, progress: float, start: float, config: Entropy) -> float:
+        return max(self.nominal(progress, start, config), config.floor)
 
-    def log_std_scale(self, progress: float) -> float:
+    @staticmethod
+    def log_std_scale(progress: float, config: Entropy) -> float:
         """What is added to the log standard deviation of Gaussian actions."""
-        if self.config.std_scale_end is None:
+        if config.std_scale_end is None:
             return 0.0
-        return math.log(schedules.BY_NAME[self.config.std_scale_schedule](progress, 1.0, self.config.std_scale_end))
+        return math.log(schedules.BY_NAME[config.std_scale_schedule](progress, 1.0, config.std_scale_end))
 
-    def observe(self, entropy: float, progress: float) -> None:
+    def observe(self, entropy: float, progress: float, config: Entropy) -> None:
         """Take in the mean entropy of an update; a plateau starts the decay, once."""
+        window = config.plateau_updates
+        needed = max(_SLOPE_WINDOW, window or 0)
+        if self.history.maxlen != needed:
+            self.history = deque(self.history, maxlen=needed)
         self.history.append(entropy)
-        window = self.config.plateau_updates
         waiting = self.decay_from is None and window is not None and len(self.history) >= window
-        if waiting and abs(self.slope(window or 0)) < self.config.plateau_slope:
+        if waiting and abs(self.slope(window or 0)) < config.plateau_slope:
             self.decay_from = progress
 
     def slope(self, window: int = _SLOPE_WINDOW) -> float:
@@ -59,4 +63,5 @@ class EntropySchedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.decay_from = state["decay_from"]
-        self.history = deque(state["history"], maxlen=self.history.maxlen)
+        history = state["history"]
+        self.history = deque(history, maxlen=max(_SLOPE_WINDOW, len(history)))

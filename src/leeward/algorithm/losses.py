@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from leeward.algorithm.return_scale import UnitChange
 from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.config.learning import AWR, ValueClip
-from leeward.maths import categorical, policy_loss, quantile, value_clipping
+from leeward.maths import policy_loss
 from leeward.maths.nested import Observation, map_observation
-from leeward.networks.policy import ActorEvaluation, CriticEvaluation, DistributionalPolicy
-from leeward.networks.value_heads import CategoricalCritic, QuantileCritic
+from leeward.networks.actor_critic import ActorCritic, ActorEvaluation, CriticEvaluation
+from leeward.networks.value_heads import Critic, Encoded
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.sequences import Batch
+from leeward.telemetry.metrics import Metric
 
 __all__ = [
     "Coefficients",
@@ -33,6 +35,8 @@ class Coefficients:
     """What weighs and shapes the terms in this update."""
 
     clip_range: float
+    policy_weight: float  # all envs over those that explore, so that the policy learns a mean over the latter's steps
+    outlook_weight: float  # all envs over those that act as deployed; 1 without such envs
     value_weight: float  # of the value loss, which is in units of the return scale
     risk_weight: float  # of the losses of the risk heads, in units of their own scales
     ent_coef: float
@@ -44,12 +48,10 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class ValueTargets:
-    """The rollout's value targets in the form the critic's loss takes, one row per step (T·B)."""
+    """What the critics learn from in one update, one row per step (T·B)."""
 
-    sorted: quantile.SortedTargets | None = None  # (T·B, M), quantile critics
-    probs: Tensor | None = None  # (T·B, K), categorical critics
-    scalars: Tensor | None = None  # (T·B,), scalar critics
-    old: Tensor | None = None  # (T·B, C, N): the rollout's own predictions (categorical: probabilities), if clipped
+    encoded: Encoded
+    old: Tensor | None = None  # (T·B, C, N): the rollout's own predictions as the critic restates them, if clipped
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class ValueLosses:
 class Losses:
     policy: PolicyLosses
     value: ValueLosses
-    robust: dict[str, Tensor] = field(default_factory=dict)  # by metric, detached: what the adversary measured
+    robust: dict[Metric, Tensor] = field(default_factory=dict)  # detached: what the adversary measured
 
     @property
     def total(self) -> Tensor:
@@ -146,42 +148,22 @@ def gather(buffer: RolloutBuffer, advantages: Tensor, batch: Batch) -> Rows:
 
 
 def prepare_value_targets(
-    policy: DistributionalPolicy,
-    samples: Tensor,  # (T, B, M)
-    raw_values: Tensor,  # (T, B, C, N)
-    *,
-    scale: tuple[float, float],
-    support: Tensor | None,
-    clip: ValueClip,
-    kappa: float,
-) -> ValueTargets:
-    """Encode the targets once per rollout; `scale` or `support` is the one the rollout's own raw values are in."""
-    mean, std = float(policy.return_mean), float(policy.return_std)
-    rows = samples.flatten(0, 1)  # (T·B, M)
-    critic = policy.critic
+    critic: Critic, samples: Tensor, change: UnitChange, weights: Coefficients
+) -> ValueTargets:  # (T, B, M)
+    """Encode the targets once per rollout, in the unit the critics have now."""
     old = None
-    if isinstance(critic, CategoricalCritic):
-        assert support is not None
-        weights = torch.full_like(rows[0], 1.0 / rows.shape[-1])
-        if clip.mode != "disable":
-            old = categorical.project(support, raw_values.softmax(-1), critic.support).flatten(0, 1)
-        return ValueTargets(probs=categorical.project(rows, weights, critic.support), old=old)
-    if clip.mode != "disable":
-        # From the rollout's unit over the return's own to the present one, so that like is compared with like.
-        old = ((raw_values * scale[1] + scale[0] - mean) / std).flatten(0, 1)
-    encoded = (rows - mean) / std
-    if isinstance(critic, QuantileCritic):
-        return ValueTargets(sorted=quantile.sort_targets(encoded, squares=kappa > 0.0), old=old)
-    return ValueTargets(scalars=encoded.mean(-1), old=old)
+    if weights.value_clip.mode != "disable":
+        old = critic.restate(change.raw_values, change.frame).flatten(0, 1)
+    return ValueTargets(critic.encode(samples.flatten(0, 1), kappa=weights.kappa), old)
 
 
-def policy_losses(
-    policy: DistributionalPolicy, rows: Rows, evaluation: ActorEvaluation, weights: Coefficients
-) -> PolicyLosses:
+def policy_losses(policy: ActorCritic, rows: Rows, evaluation: ActorEvaluation, weights: Coefficients) -> PolicyLosses:
     """Clipped surrogate, and what is switched on beside it."""
 
-    def total(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored
-        return _total(values if rows.exploring is None else values.masked_fill(~rows.exploring, 0.0), rows)
+    def total(values: Tensor) -> Tensor:  # (L, S) -> (), real steps that explored, for all
+        if rows.exploring is None:
+            return _total(values, rows)
+        return weights.policy_weight * _total(values.masked_fill(~rows.exploring, 0.0), rows)
 
     log_ratio = evaluation.log_prob - rows.log_probs
     surrogate = total(policy_loss.clipped_surrogate(log_ratio, rows.advantages, clip_range=weights.clip_range))
@@ -197,37 +179,52 @@ def policy_losses(
         policy_term = policy_term + weights.kl_penalty * total(kl)
     loss = policy_term
     if weights.ent_coef != 0.0:
-        loss = loss - weights.ent_coef * total(policy.action_head.entropy(evaluation.action_parameters))
+        loss = loss - weights.ent_coef * total(policy.action_head.joint_entropy(evaluation.action_parameters))
     return PolicyLosses(loss, policy_term, surrogate, awr, log_ratio.detach())
 
 
 def value_losses(
-    policy: DistributionalPolicy,
+    policy: ActorCritic,
     rows: Rows,
     evaluation: CriticEvaluation,
     targets: ValueTargets,
     weights: Coefficients,
     risk: RiskTargets | None = None,
 ) -> ValueLosses:
-    """The distributional loss of each critic, and the losses of the risk heads."""
-    unclipped = _value_loss(policy, evaluation.values, rows, targets, weights)  # (L, S, C)
+    """The distributional loss of each critic, and the losses of the risk heads.
+
+    With deployed envs the critics and the step head learn from those alone: what they predict is the policy as it will
+    be used, and as a baseline that is as good as any. Cost critics are baselines only, and learn from all.
+    """
+    critic, shape = policy.critic, rows.mask.shape
+    wanted = tuple(None if table is None else _rows(table, rows.index, shape) for table in targets.encoded)
+
+    def total(values: Tensor) -> Tensor:  # (L, S, ...) -> (...), real steps of the policy that the outlook describes
+        if rows.exploring is None:
+            return _total(values, rows)
+        shape = rows.exploring.shape + (1,) * (values.ndim - 2)
+        return weights.outlook_weight * _total(values.masked_fill(rows.exploring.reshape(shape), 0.0), rows)
+
+    unclipped = critic.loss(evaluation.values, wanted, kappa=weights.kappa)  # (L, S, C)
     chosen, clipped, active = unclipped, None, None
     if targets.old is not None:
-        held, moved = _clip(policy, evaluation.values, rows, targets.old, weights.value_clip)
-        clipped = _value_loss(policy, held, rows, targets, weights, probabilities=True)
+        old = _rows(targets.old, rows.index, shape)
+        held, moved = critic.hold_near(evaluation.values, old, weights.value_clip)
+        clipped = critic.loss(held, wanted, kappa=weights.kappa)
         chosen = torch.maximum(unclipped, clipped)
-        active = _total(moved, rows).mean()
-    per_critic = _total(chosen, rows)  # (C,)
+        active = total(moved).mean()
+    per_critic = total(chosen)  # (C,)
     loss = weights.value_weight * per_critic.mean()
     heads = torch.zeros_like(loss)
     if risk is not None:
-        heads = _total(_risk_loss(policy, evaluation, rows, risk), rows)
+        costs, step = _risk_losses(policy, evaluation, rows, risk)
+        heads = _total(costs, rows) + total(step)
         loss = loss + weights.risk_weight * heads
     return ValueLosses(
         loss=loss,
         per_critic=per_critic,
-        per_critic_unclipped=per_critic if clipped is None else _total(unclipped, rows),
-        per_critic_clipped=None if clipped is None else _total(clipped, rows),
+        per_critic_unclipped=per_critic if clipped is None else total(unclipped),
+        per_critic_clipped=None if clipped is None else total(clipped),
         clipped=active,
         risk=heads,
     )
@@ -237,64 +234,12 @@ def _total(values: Tensor, rows: Rows) -> Tensor:  # (L, S, ...) -> (...), real 
     return rows.real(values).sum((0, 1))
 
 
-def _value_loss(
-    policy: DistributionalPolicy,
-    values: Tensor,  # (L, S, C, N): raw outputs, or probabilities of a clipped categorical critic
-    rows: Rows,
-    targets: ValueTargets,
-    weights: Coefficients,
-    *,
-    probabilities: bool = False,
-) -> Tensor:  # (L, S, C)
-    shape = rows.mask.shape
-
-    def pick(tensor: Tensor) -> Tensor:
-        return _rows(tensor, rows.index, shape)
-
-    critic = policy.critic
-    if isinstance(critic, QuantileCritic):
-        assert targets.sorted is not None
-        ordered, first, second = targets.sorted
-        ready = quantile.SortedTargets(pick(ordered), pick(first), None if second is None else pick(second))
-        return quantile.sorted_huber_loss(values, ready, critic.levels, kappa=weights.kappa)
-    if isinstance(critic, CategoricalCritic):
-        assert targets.probs is not None
-        wanted = pick(targets.probs).unsqueeze(-2).expand_as(values)
-        logits = values.clamp(min=1e-8).log() if probabilities else values
-        return categorical.cross_entropy(logits, wanted)
-    assert targets.scalars is not None
-    return (values.squeeze(-1) - pick(targets.scalars).unsqueeze(-1)).square()
-
-
-def _risk_loss(
-    policy: DistributionalPolicy, evaluation: CriticEvaluation, rows: Rows, targets: RiskTargets
-) -> Tensor:  # (L, S): squared error of the cost critics, pinball loss one step ahead; both act on the risk heads alone
+def _risk_losses(
+    policy: ActorCritic, evaluation: CriticEvaluation, rows: Rows, targets: RiskTargets
+) -> tuple[Tensor, Tensor]:  # (L, S) each: squared error of the cost critics, pinball loss one step ahead
     assert evaluation.risk is not None and policy.risk_heads is not None
     shape, critic = rows.mask.shape, policy.risk_heads.step_critic
     costs: Tensor = (evaluation.risk.costs - _rows(targets.costs, rows.index, shape)).square().mean(-1)
-    values, first = (_rows(part, rows.index, shape) for part in targets.step[:2])
-    ahead = quantile.SortedTargets(values, first, None)
-    step = quantile.sorted_huber_loss(evaluation.risk.step.unsqueeze(-2), ahead, critic.levels, kappa=0.0).squeeze(-1)
-    both: Tensor = costs + critic.squared_error_units * step
-    return both
-
-
-def _clip(
-    policy: DistributionalPolicy, values: Tensor, rows: Rows, old: Tensor, clip: ValueClip
-) -> tuple[Tensor, Tensor]:  # (L, S, C, N) -> (L, S, C, N), (L, S, C): held near each critic's own old one; moved?
-    before = _rows(old, rows.index, rows.mask.shape)
-    critic = policy.critic
-    if isinstance(critic, CategoricalCritic):
-        probs, radius = values.softmax(-1), clip.radius * float(policy.return_std)
-        held = value_clipping.clip_categorical(probs, before, critic.support, radius=radius, mode=clip.mode)
-        return held, (held != probs).any(-1).to(values.dtype)
-    held = value_clipping.clip_quantiles(
-        values,
-        before,
-        radius=clip.radius,
-        mode=clip.mode,
-        max_std_factor=clip.max_std_factor,
-        weights=critic.weights,
-    )
-    # 1e-5 of the return scale: less than that is the rounding of a shift by 0.
-    return held, ((held - values).abs() > 1e-5).any(-1).to(values.dtype)
+    ahead = tuple(None if table is None else _rows(table, rows.index, shape) for table in targets.step)
+    step = critic.loss(evaluation.risk.step.unsqueeze(-2), ahead, kappa=0.0).squeeze(-1)
+    return costs, critic.squared_error_units * step

@@ -1,10 +1,11 @@
-"""Python values as JSON and back, without pickle: classes and schedules by importable name, from an allow-list.
+"""Python values as JSON and back, without pickle: classes by name, from an allow-list of modules that are loaded.
 
-A value that has no importable name (a closure, a lambda) becomes `{"$missing": ...}`: it never stops a save, and
-whoever loads the file is told its name when it is needed.
+Reading a file imports nothing: a folder called `sb3_contrib` beside it would else run. A value that has no importable
+name (a closure, a lambda) becomes `{"$missing": ...}`: it never stops a save, and whoever loads the file is told its
+name when it is needed.
 """
 
-import importlib
+import math
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,13 @@ from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, Line
 from leeward.config.base import Frozen
 from leeward.errors import CheckpointError
 
-__all__ = ["ALLOWED", "Missing", "decode", "decode_space", "encode", "encode_space", "find_missing"]
+__all__ = ["ALLOWED", "Missing", "check_kind", "decode", "decode_space", "encode", "encode_space", "find_missing"]
 
 # Where a class may come from when a file names it, and what it must be. Everything a file names is later called, with
 # arguments that stand in the same file, so anything else must come through `custom_objects`.
-ALLOWED = ("torch", "stable_baselines3", "sb3_contrib", "leeward")
+ALLOWED = ("torch.nn.modules", "torch.optim", "stable_baselines3", "sb3_contrib", "leeward")
 _KINDS = (torch.nn.Module, torch.optim.Optimizer)
+_LARGEST_SPACE = 1 << 24  # numbers of an observation or action: a file gives the shape alone, and the bounds are made
 
 
 class Missing:
@@ -107,23 +109,21 @@ def _name(value: Any) -> str | None:
     return f"{module}:{qualname}" if found is value else None
 
 
-def _find(name: str) -> Any:
+def _find(name: Any) -> Any:
     """What a file names, or None if it may not name that.
 
     Only a thing that is *defined* under this name counts: without that, a name could lead through a module of the list
-    to whatever that module itself has imported.
+    to whatever that module itself has imported. Nothing is imported, which `getattr` of a module could do.
     """
+    if not isinstance(name, str):
+        return None
     module, _, qualname = name.partition(":")
-    if module.split(".")[0] not in ALLOWED or "__main__" in module:
+    if not f"{module}.".startswith(tuple(f"{allowed}." for allowed in ALLOWED)):
         return None
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return None
-    found: Any = sys.modules[module]
+    found: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found if _name(found) == name else None
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return found if isinstance(found, type) and _name(found) == name else None
 
 
 def _config(name: str, values: Any) -> Frozen:
@@ -163,6 +163,10 @@ def decode_space(data: dict[str, Any]) -> spaces.Space[Any]:
     kind = data["kind"]
     if kind == "Box":
         dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+        if dtype.kind not in "biuf" or not all(type(n) is int and n >= 0 for n in shape):
+            raise CheckpointError(f"this file holds a Box of {dtype} and shape {shape}; expected numbers and sizes")
+        if math.prod(shape) > _LARGEST_SPACE:
+            raise CheckpointError(f"this file holds a Box of shape {shape}, more than {_LARGEST_SPACE:,} numbers")
         low, high = (np.array(data[k], dtype=dtype) for k in ("low", "high"))
         if len(low) == 1:
             return spaces.Box(np.full(shape, low[0], dtype), np.full(shape, high[0], dtype), dtype=dtype.type)
@@ -172,7 +176,36 @@ def decode_space(data: dict[str, Any]) -> spaces.Space[Any]:
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(data["nvec"], start=data["start"])
     if kind == "MultiBinary":
+        if math.prod(np.ravel(data["n"]).tolist()) > _LARGEST_SPACE:
+            raise CheckpointError(f"this file holds a MultiBinary of {data['n']}, more than {_LARGEST_SPACE:,} numbers")
         return spaces.MultiBinary(data["n"])
     if kind == "Dict":
         return spaces.Dict({key: decode_space(each) for key, each in data["spaces"]})
     raise CheckpointError(f"this file holds a space of kind {kind!r}, which this version of Leeward does not know")
+
+
+def check_kind(where: str, ours: Any, saved: Any) -> None:
+    """A state of a file has the kinds of values that its owner's has: numbers, texts, lists, keys; None is not known.
+
+    Which keys there must be is the owner's to say, who may know files of earlier versions.
+    """
+    if saved is None:
+        return
+    if ours is None:
+        fits = not isinstance(saved, bool | str)
+    elif isinstance(ours, bool | str | list | dict):
+        fits = isinstance(saved, type(ours))
+    else:
+        fits = _is_number(saved)
+    if not fits:
+        raise CheckpointError(f"{where}: expected a value like {ours!r:.80}, this file holds {saved!r:.80}")
+    if isinstance(ours, dict):
+        for key in ours.keys() & saved.keys():
+            check_kind(f"{where}.{key}", ours[key], saved[key])
+    elif isinstance(ours, list) and ours and all(isinstance(each, dict) or _is_number(each) for each in ours):
+        for value in saved:
+            check_kind(where, ours[0], value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

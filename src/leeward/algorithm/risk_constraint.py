@@ -14,27 +14,41 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leeward.algorithm.peers import ALONE, Peers
-from leeward.algorithm.return_scale import ReturnScale, rescale_heads
+from leeward.algorithm.parallel.process_group import SINGLE_PROCESS, ProcessGroup
+from leeward.algorithm.return_scale import ReturnScale, follow_linear
 from leeward.config.learning import Risk
 from leeward.errors import ArgumentError
-from leeward.maths import cvar, lagrangian, quantile, returns
+from leeward.maths import cvar, lagrangian, returns
 from leeward.networks.risk_heads import RiskHeads
+from leeward.networks.value_heads import Encoded, Unit, rescale_head
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
-__all__ = ["Constraint", "RiskControl", "RiskTargets", "RiskVerdict"]
+__all__ = ["Constraint", "LimitVerdict", "PricedRollout", "RiskControl", "RiskTargets"]
 
 _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measured but guessed
 
 
+_CLIMBING = 5  # rises of the multiplier in a row that are no longer noise
+
+
 @dataclass(frozen=True)
-class RiskVerdict:
-    """What the constraints make of a rollout."""
+class LimitVerdict:
+    """What became of a limit, in one sentence."""
+
+    kept: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PricedRollout:
+    """A rollout's advantages with the costs of the constraints in them."""
 
     advantages: Tensor  # (T, B), return and costs together, in the unit of the rollout's rewards
     risk_part: Tensor  # (T, B), what the costs contribute to them
     costs: Tensor  # (T, B, K), λ-returns of the costs
-    metrics: dict[str, float]
+    numbers: Numbers
 
 
 @dataclass(frozen=True)
@@ -42,21 +56,23 @@ class RiskTargets:
     """What the risk heads learn from, in the units of their scales, one row per step (T·B)."""
 
     costs: Tensor  # (T·B, K)
-    step: quantile.SortedTargets  # (T·B, 1)
+    step: Encoded  # (T·B, 1)
 
 
-class _Pool:
+class _RecentOutcomes:
     """Outcomes of the last rollouts: as many rollouts as it takes to have `needed` samples, and no more."""
 
     def __init__(self, needed: float) -> None:
         self.needed = needed
         self.rollouts: list[Tensor] = []  # each (n,), the oldest first
 
-    def add(self, fresh: Tensor) -> None:  # (n,)
+    def add(self, fresh: Tensor) -> bool:  # (n,)
+        """Take in what a rollout brought; whether it brought anything."""
         if len(fresh):
             self.rollouts.append(fresh)
         while len(self.rollouts) > 1 and sum(len(part) for part in self.rollouts[1:]) >= self.needed:
             self.rollouts.pop(0)
+        return len(fresh) > 0
 
     @property
     def samples(self) -> Tensor | None:  # (n,); None before the first
@@ -79,51 +95,49 @@ class Constraint:
         self.tail: float | None = None  # CVaR, smoothed over rollouts: what the multiplier follows
         self.best = -math.inf  # the mildest tail measured so far
         self.updates = 0
+        self.rises = 0  # of the multiplier, in a row
         self.running = torch.zeros(n_envs, dtype=torch.float64)  # return of each env's episode up to now
         needed = _MIN_TAIL / config.alpha
-        self.bound = _Pool(needed)  # outcomes of the policy whose tail is limited
+        self.bound = _RecentOutcomes(needed)  # outcomes of the policy whose tail is limited
         # Outcomes of the policy that learns. ν is *their* quantile: see docs/ideas/risk.md.
-        self.learning = _Pool(needed) if config.binds == "deployed" else self.bound
+        self.learning = _RecentOutcomes(needed) if config.binds == "deployed" else self.bound
         self.warned: set[str] = set()
 
     @property
     def weight(self) -> float:
-        """Of the cost in the advantage."""
+        """The weight of the cost in the advantage."""
         return self.multiplier + self.config.cvar_weight
 
     def observe(
         self, step_returns: Tensor, ended: Tensor, deployed: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:  # (T, B), (T, B), (B,) bool -> cost (T, B)
+    ) -> tuple[Tensor, Numbers]:  # (T, B), (T, B), (B,) bool -> cost (T, B)
         """Measure the tail, move the multiplier, and price every step. Envs in `deployed` act without noise."""
         values, known = self._variable(step_returns, ended)
-        self.learning.add(values[:, ~deployed][known[:, ~deployed]])
+        fresh = self.learning.add(values[:, ~deployed][known[:, ~deployed]])
         if self.config.binds == "deployed":
-            self.bound.add(values[:, deployed][known[:, deployed]])
-        metrics = {"risk/multiplier": self.multiplier}
+            fresh = self.bound.add(values[:, deployed][known[:, deployed]])
+        numbers = {metrics.RISK_MULTIPLIER: self.multiplier}
         if (samples := self.bound.samples) is not None:
-            metrics = self._measure(samples)
+            numbers = self._measure(samples, fresh=fresh)
         cost = torch.zeros_like(values)
         if (samples := self.learning.samples) is not None:
-            fresh = float(cvar.value_at_risk(samples, self.config.alpha))
-            self.quantile = _blend(self.quantile, fresh, self.config.smoothing)
+            measured = float(cvar.value_at_risk(samples, self.config.alpha))
+            self.quantile = _blend(self.quantile, measured, self.config.smoothing)
             cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
-        return cost, metrics
+        return cost, numbers
 
     def _variable(self, step_returns: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:  # (T, B) -> X, where it is
         if self.config.measure == "step_return":
             return step_returns, torch.ones_like(ended)
-        totals = torch.zeros_like(step_returns)
-        for t, (gain, over) in enumerate(zip(step_returns, ended, strict=True)):
-            self.running = self.running + gain
-            totals[t] = self.running
-            self.running = self.running.masked_fill(over, 0.0)
+        totals, self.running = _run_on(self.running, step_returns, ended)
         return totals, ended  # the whole cost falls on the last step
 
-    def _measure(self, samples: Tensor) -> dict[str, float]:  # (n,)
+    def _measure(self, samples: Tensor, *, fresh: bool) -> Numbers:  # (n,)
+        """The tail of `samples`; a multiplier follows `fresh` outcomes only, and holds without."""
         config = self.config
         n_tail = config.alpha * len(samples)
-        if n_tail < _MIN_TAIL and config.acts:
+        if n_tail < _MIN_TAIL and config.is_active:
             self._warn(
                 "few samples",
                 f"risk: the tail is measured on alpha · samples = {config.alpha:g} · {len(samples)} = {n_tail:.1f} "
@@ -133,21 +147,22 @@ class Constraint:
         measured = float(cvar.from_samples(samples, config.alpha))
         error = float(cvar.standard_error(samples, config.alpha))
         self.best = max(self.best, measured)
-        self.tail = _blend(self.tail, measured, config.smoothing)
-        metrics = {
-            "risk/cvar_measured": measured,
-            "risk/cvar_standard_error": error,
-            "risk/var_measured": float(cvar.value_at_risk(samples, config.alpha)),
-            "risk/tail_samples": n_tail,
+        if fresh or self.tail is None:
+            self.tail = _blend(self.tail, measured, config.smoothing)
+        numbers = {
+            metrics.RISK_CVAR_MEASURED: measured,
+            metrics.RISK_CVAR_STANDARD_ERROR: error,
+            metrics.RISK_VAR_MEASURED: float(cvar.value_at_risk(samples, config.alpha)),
+            metrics.RISK_TAIL_SAMPLES: n_tail,
         }
         if config.limit is not None:
-            if self.updates >= config.warmup:
+            if fresh and self.updates >= config.warmup:
                 # Averaging over rollouts takes some of the error off, unless their samples are the same.
                 apart = len(self.bound.rollouts) == 1
                 left = math.sqrt(config.smoothing / (2.0 - config.smoothing)) if apart else 1.0
-                unit = max(abs(config.limit), float(samples.std(correction=0)), 1e-12)
+                unit = max(abs(config.limit), float(samples.std(correction=0))) or 1.0
                 self._control(config.margin * error * left, unit)
-            metrics |= {"risk/limit": config.limit, "risk/gap": config.limit - measured}
+            numbers |= {metrics.RISK_LIMIT: config.limit, metrics.RISK_GAP: config.limit - measured}
             if self.multiplier >= config.ceiling and self.tail < config.limit:
                 self._warn(
                     "ceiling",
@@ -155,13 +170,18 @@ class Constraint:
                     f"not met; the mildest tail measured so far is {self.best:.4g}. Perhaps no policy can meet it: "
                     "training goes on with the return nearly ignored",
                 )
-        return metrics | {"risk/multiplier": self.multiplier}
+        return numbers | {metrics.RISK_MULTIPLIER: self.multiplier}
 
     def _control(self, distance: float, unit: float) -> None:
         """The gap, `distance` inside the limit, relative to `unit`, so that one learning rate serves every unit."""
-        config = self.config
+        config, before = self.config, self.multiplier
         assert self.tail is not None and config.limit is not None
         value, limit = (self.tail - distance) / unit, config.limit / unit
+        self._move(value, limit)
+        self.rises = self.rises + 1 if self.multiplier > before else 0
+
+    def _move(self, value: float, limit: float) -> None:
+        config = self.config
         if config.controller == "dual":
             self.multiplier = lagrangian.dual_ascent(
                 self.multiplier, value, limit=limit, lr=config.learning_rate, ceiling=config.ceiling
@@ -178,6 +198,31 @@ class Constraint:
             ceiling=config.ceiling,
         )
 
+    def verdict(self) -> LimitVerdict | None:
+        """Whether the last rollouts kept the limit, within one standard error, and if not, what may help; None before
+        anything was measured, or without a limit."""
+        config, samples = self.config, self.bound.samples
+        if config.limit is None or samples is None:
+            return None
+        measured = float(cvar.from_samples(samples, config.alpha))
+        error = float(cvar.standard_error(samples, config.alpha))
+        of_what = "of a step" if config.measure == "step_return" else "of an episode"
+        who = "the policy as it explores" if config.binds == "rollout" else "the deployed policy"
+        tail = f"the worst {config.alpha:.3g} {of_what} average {measured:.4g} ± {error:.2g} for {who}"
+        if measured >= config.limit - error:
+            return LimitVerdict(True, f"risk: the limit {config.limit:.4g} is kept: {tail}")
+        broken = f"risk: the limit {config.limit:.4g} is broken by {config.limit - measured:.3g}: {tail}"
+        if self.multiplier >= config.ceiling:
+            advice = (
+                f"The multiplier is at its ceiling of {config.ceiling:g}, so perhaps no policy can keep it; "
+                f"the mildest tail measured was {self.best:.4g}"
+            )
+        elif self.rises >= _CLIMBING or self.updates <= config.warmup:
+            advice = f"The multiplier, {self.multiplier:.3g}, still climbs: train longer"
+        else:
+            advice = f"The multiplier has settled at {self.multiplier:.3g}: train longer, or raise risk.learning_rate"
+        return LimitVerdict(False, f"{broken}. {advice}")
+
     def _warn(self, key: str, message: str) -> None:
         if key not in self.warned:
             self.warned.add(key)
@@ -192,6 +237,7 @@ class Constraint:
             "tail": self.tail,
             "best": None if self.best == -math.inf else self.best,
             "updates": self.updates,
+            "rises": self.rises,
             "running": self.running.tolist(),
             "bound": self.bound.state(),
             "learning": None if self.learning is self.bound else self.learning.state(),
@@ -201,6 +247,7 @@ class Constraint:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in ("multiplier", "integral", "previous_gap", "quantile", "tail", "updates"):
             setattr(self, name, state[name])
+        self.rises = state.get("rises", 0)  # absent before format 4
         self.best = -math.inf if state["best"] is None else state["best"]
         self.running = torch.tensor(state["running"], dtype=torch.float64)
         self.warned = set(state["warned"])
@@ -216,8 +263,8 @@ class Constraint:
 class RiskControl:
     """All constraints of a run, and the units of the risk heads."""
 
-    def __init__(self, heads: RiskHeads, configs: Sequence[Risk], n_envs: int, *, gamma: float, lam: float) -> None:
-        self.heads, self.gamma, self.lam = heads, gamma, lam
+    def __init__(self, heads: RiskHeads, configs: Sequence[Risk], n_envs: int) -> None:
+        self.heads = heads
         self.constraints = [Constraint(config, n_envs) for config in configs]
         self.cost_scales = [ReturnScale() for _ in configs]
         self.step_scale = ReturnScale()
@@ -227,9 +274,27 @@ class RiskControl:
         for constraint in self.constraints:
             constraint.running = torch.zeros(n_envs, dtype=torch.float64)
 
-    def deployed(self, n_envs: int) -> Tensor | None:  # (B,) bool
+    def carry(self, rollout: RolloutBuffer, steps: int, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        """A rollout was stopped: what its `steps` earned still belongs to the episodes they are in."""
+        assert rollout.risk is not None
+        gains, ends = rollout.risk.step_returns[:steps].cpu(), rollout.ended[:steps].cpu()
+        for constraint in self.constraints:
+            own = group.own(constraint.running[None])[0]
+            constraint.running = group.columns(_run_on(own, gains, ends)[1][None])[0]
+
+    def verdicts(self) -> list[LimitVerdict]:
+        """Of each limit of which something was measured."""
+        return [verdict for constraint in self.constraints if (verdict := constraint.verdict()) is not None]
+
+    def configure(self, configs: Sequence[Risk]) -> None:
+        """Take over other settings of the same constraints; what was measured stays."""
+        for constraint, config in zip(self.constraints, configs, strict=True):
+            constraint.config = config
+
+    @staticmethod
+    def deployed(n_envs: int, configs: Sequence[Risk]) -> Tensor | None:  # (B,) bool
         """The envs that act without noise, when a limit binds the policy as it will be used: the last ones."""
-        shares = [c.config.deployed_share for c in self.constraints if c.config.binds == "deployed"]
+        shares = [config.deployed_share for config in configs if config.binds == "deployed"]
         if not shares:
             return None
         if n_envs < 2:
@@ -240,78 +305,79 @@ class RiskControl:
         count = min(max(1, round(max(shares) * n_envs)), n_envs - 1)
         return torch.arange(n_envs) >= n_envs - count
 
-    def judge(
-        self, buffer: RolloutBuffer, advantages: Tensor, reward_unit: float, peers: Peers = ALONE
-    ) -> RiskVerdict:  # (T, B), in the unit of the rollout's rewards
+    def price(
+        self,
+        buffer: RolloutBuffer,
+        advantages: Tensor,  # (T, B), in the unit of the rollout's rewards
+        *,
+        gamma: float,
+        lam: float,
+        reward_unit: float = 1.0,
+        group: ProcessGroup = SINGLE_PROCESS,
+    ) -> PricedRollout:
         """Measure, move the multipliers, and put the costs into the advantages.
 
-        Costs are in the unit of the reward before a VecNormalize divided it by `reward_unit`. Tails are of the envs of
-        all `peers`, so that every process moves its multipliers alike.
+        `gamma` and `lam` are the return's, for costs that have none of their own. Costs are in the unit of the reward
+        before a VecNormalize divided it by `reward_unit`. Tails are of the envs of all processes, so that each of them
+        moves its multipliers alike.
         """
         columns = buffer.risk
         assert columns is not None
         device = advantages.device
-        step_returns, ended = (peers.columns(each.cpu()) for each in (columns.step_returns, buffer.ended))
-        quiet = torch.zeros(ended.shape[1], dtype=torch.bool)
+        step_returns, ended = (group.columns(each.cpu()) for each in (columns.step_returns, buffer.ended))
+        deployed = torch.zeros(ended.shape[1], dtype=torch.bool)
         if columns.deployed is not None:
-            quiet = peers.columns(columns.deployed.cpu()[None])[0]
+            deployed = group.columns(columns.deployed.cpu()[None])[0]
         targets: list[Tensor] = []
-        metrics: dict[str, float] = {}
+        numbers: Numbers = {}
         total, weights = torch.zeros_like(advantages), 0.0
         for k, constraint in enumerate(self.constraints):
             config = constraint.config
-            costs, found = constraint.observe(step_returns, ended, quiet)
-            cost = peers.own(costs)
+            costs, found = constraint.observe(step_returns, ended, deployed)
+            cost = group.own(costs)
             values = columns.costs[..., k]
             cost_advantages = returns.gae(
                 cost.to(device, values.dtype),
                 values,
                 columns.next_costs[..., k],
-                buffer.terminated,
+                # The return of an episode is complete at a time limit: no cost comes after it.
+                buffer.ended if config.measure == "episode_return" else buffer.terminated,
                 buffer.ended,
-                gamma=self.gamma if config.gamma is None else config.gamma,
-                lam=self._cost_lambda(config),
+                gamma=gamma if config.gamma is None else config.gamma,
+                lam=_cost_lambda(config, lam),
             )
             targets.append(cost_advantages + values)
             total = total + constraint.weight * cost_advantages / reward_unit
             weights += constraint.weight
-            found["risk/cost_advantage_std"] = float(cost_advantages.std(correction=0))
-            metrics |= {name if k == 0 else f"{name}/{k + 1}": value for name, value in found.items()}
+            found[metrics.RISK_COST_ADVANTAGE_STD] = float(cost_advantages.std(correction=0))
+            numbers |= {metric.numbered(k + 1): value for metric, value in found.items()}
         risk_part = -total / (1.0 + weights)
-        return RiskVerdict(advantages / (1.0 + weights) + risk_part, risk_part, torch.stack(targets, -1), metrics)
-
-    def _cost_lambda(self, config: Risk) -> float:
-        if config.gae_lambda is not None:
-            return config.gae_lambda
-        # A cost that falls on an episode's last step reaches its first one undiminished only with λ = 1.
-        return 1.0 if config.measure == "episode_return" else self.lam
+        return PricedRollout(advantages / (1.0 + weights) + risk_part, risk_part, torch.stack(targets, -1), numbers)
 
     @torch.no_grad()
-    def encode(self, buffer: RolloutBuffer, costs: Tensor, peers: Peers = ALONE) -> RiskTargets:  # (T, B, K)
+    def encode(
+        self, buffer: RolloutBuffer, costs: Tensor, group: ProcessGroup = SINGLE_PROCESS
+    ) -> RiskTargets:  # (T, B, K)
         """Follow the units of costs and step returns, leaving predictions where they are; the targets in them."""
         columns, heads = buffer.risk, self.heads
         assert columns is not None
         encoded = []
         for k, (scale, head) in enumerate(zip(self.cost_scales, heads.cost_heads, strict=True)):
-            mean, std = _follow(scale, head, costs[..., k], peers)
+            assert isinstance(head, nn.Linear)
+            mean, std = _follow_cost(scale, head, costs[..., k], group)
             heads.cost_means[k], heads.cost_stds[k] = mean, std
-            encoded.append((costs[..., k] - mean) / std)
-        mean, std = _follow(self.step_scale, heads.step_head, columns.step_returns, peers)
-        heads.step_mean.fill_(mean)
-        heads.step_std.fill_(std)
-        ahead = ((columns.step_returns - mean) / std).to(costs.dtype).flatten()
-        return RiskTargets(
-            torch.stack(encoded, -1).flatten(0, 1), quantile.sort_targets(ahead.unsqueeze(-1), squares=False)
-        )
+            encoded.append((costs[..., k] - mean) / (std or 1.0))  # no cost yet: the output learns to be 0
+        follow_linear(self.step_scale, heads.step_critic, [heads.step_head], columns.step_returns, group)
+        step = heads.step_critic.encode(columns.step_returns.flatten().unsqueeze(-1), kappa=0.0)
+        return RiskTargets(torch.stack(encoded, -1).flatten(0, 1), step)
 
-    def units(self) -> list[tuple[ReturnScale, float, float]]:
-        """Each scale, and the mean and standard deviation its heads are in."""
-        heads = self.heads
-        means, stds = (
-            [*heads.cost_means.tolist(), float(heads.step_mean)],
-            [*heads.cost_stds.tolist(), float(heads.step_std)],
-        )
-        return list(zip([*self.cost_scales, self.step_scale], means, stds, strict=True))
+    def adopt_units(self) -> None:
+        """Go on from the units that came with the heads' weights."""
+        for scale, mean, std in zip(
+            self.cost_scales, self.heads.cost_means.tolist(), self.heads.cost_stds.tolist(), strict=True
+        ):
+            scale.adopt(Unit(mean, std))
+        self.step_scale.adopt(self.heads.step_critic.unit)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -328,15 +394,31 @@ class RiskControl:
         self.step_scale.load_state_dict(state["step_scale"])
 
 
+def _run_on(running: Tensor, gains: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:  # (B,), (T, B), (T, B)
+    """The return of each episode up to every step, (T, B), and after the last of them, (B,)."""
+    totals = torch.zeros_like(gains)
+    for t, (gain, over) in enumerate(zip(gains, ended, strict=True)):
+        running = running + gain
+        totals[t] = running
+        running = running.masked_fill(over, 0.0)
+    return totals, running
+
+
 def _blend(old: float | None, new: float, weight: float) -> float:
     return new if old is None else old + weight * (new - old)
 
 
-def _follow(scale: ReturnScale, head: nn.Module, targets: Tensor, peers: Peers) -> tuple[float, float]:
+def _cost_lambda(config: Risk, lam: float) -> float:
+    if config.gae_lambda is not None:
+        return config.gae_lambda
+    # A cost that falls on an episode's last step reaches its first one undiminished only with λ = 1.
+    return 1.0 if config.measure == "episode_return" else lam
+
+
+def _follow_cost(scale: ReturnScale, head: nn.Linear, targets: Tensor, group: ProcessGroup) -> Unit:
     """Take in the targets; the head's unit goes from the old scale to the new one, which is returned."""
-    known, old = scale.rollouts > 0, (scale.mean, scale.std)
-    scale.update(targets, peers)
-    new = (scale.mean, scale.std)
+    known, old = scale.std > 0.0, scale.unit
+    scale.update(targets, group)
     if known:
-        rescale_heads([head], old, new)
-    return new
+        rescale_head(head, old, scale.unit)
+    return scale.unit

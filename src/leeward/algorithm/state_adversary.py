@@ -20,9 +20,10 @@ from leeward.algorithm.losses import Coefficients, Losses, Rows
 from leeward.config.learning import Adversary
 from leeward.errors import ArgumentError, ShapeError, TrainingDiverged, did_you_mean
 from leeward.maths import perturbation, schedules
-from leeward.maths.nested import Memory, Observation, map_observation
+from leeward.maths.nested import Memory, Observation, as_sequence, rows_of
 from leeward.networks.policy import DistributionalPolicy
-from leeward.networks.value_heads import CategoricalCritic
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Metric
 
 __all__ = ["Attack", "AttackSurface", "AttackedFeatures", "StateAdversary"]
 
@@ -169,7 +170,7 @@ class StateAdversary:
         self.updates = 0
         self.grows_from: float | None = None  # progress at the first update after the warm-up
 
-    def follow(self, env: VecEnv) -> None:
+    def spare(self, env: VecEnv) -> None:
         """Leave alone what the env does not mark as `attackable`, unless a mask was given."""
         if self.config.mask is not None or not env.has_attr("attackable"):
             return
@@ -183,8 +184,8 @@ class StateAdversary:
         share = (progress - self.grows_from) / (1.0 - self.grows_from)
         return schedules.BY_NAME[config.epsilon_schedule](max(share, 0.0), config.epsilon, config.epsilon_end)
 
-    def begin(self, progress: float, n_rows: int, generator: torch.Generator, number: int) -> "Attack | None":
-        """The attack of the next update; None while it warms up. Every call counts as an update."""
+    def begin(self, n_rows: int, progress: float, generator: torch.Generator, number: int) -> "Attack | None":
+        """The attack of the next update, on that many rows; None while it warms up. Every call counts as an update."""
         self.updates += 1
         if self.updates <= self.config.warmup:
             return None
@@ -235,10 +236,10 @@ class Attack:
                 # In the unit in which vf_coef weighs a squared error.
                 unit = weights.value_weight / self.policy.critic.squared_error_units
                 value = replace(value, loss=value.loss + self.config.value_weight * unit * shift)
-                measured["adversary/value_shift"] = shift.detach()
+                measured[metrics.ADVERSARY_VALUE_SHIFT] = shift.detach()
         return Losses(policy, value, measured)
 
-    def robust_kl(self, rows: Rows, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
+    def robust_kl(self, rows: Rows, memory: Memory) -> tuple[Tensor, dict[Metric, Tensor]]:
         """Σ KL(π(.|s) ‖ π(.|s + δ)): the clean side is a constant, the perturbed one learns."""
         policy = self.policy
         clean = policy.action_parameters(rows.observations, memory, rows.action_masks).detach()  # (L, S, P)
@@ -252,21 +253,20 @@ class Attack:
         self._demand_gradient(robust)
         size = perturbation.size_in_ball(found.delta, ball=self.config.norm)
         return robust, {
-            "adversary/robust_kl": robust.detach(),
-            "adversary/delta_norm": _total(size, rows),
-            "adversary/objective_gain": robust.detach() - _total(found.start, rows),
+            metrics.ADVERSARY_ROBUST_KL: robust.detach(),
+            metrics.ADVERSARY_DELTA_NORM: _total(size, rows),
+            metrics.ADVERSARY_OBJECTIVE_GAIN: robust.detach() - _total(found.start, rows),
         }
 
     def value_shift(self, rows: Rows, memory: Memory) -> Tensor:
         """Σ distance between the critics' distributions at s and at s + δ, δ sought for the critics' own sake."""
         policy = self.policy
-        clean = policy.sequence_values(rows.observations, memory).detach()  # (L, S, C, N)
+        clean = policy.values(policy.latents(rows.observations, memory).critic).detach()  # (L, S, C, N)
 
         def shift(delta: Tensor, *, through_shared_memory: bool) -> Tensor:  # (L, S, F) -> (L, S)
             moved = self.features.add(rows.observations, delta)
-            return _distance(
-                policy, clean, policy.sequence_values(moved, memory, through_shared_memory=through_shared_memory)
-            )
+            latents = policy.latents(moved, memory, through_shared_memory=through_shared_memory)
+            return policy.critic.distance(clean, policy.values(latents.critic))
 
         found = self._search(lambda delta: shift(delta, through_shared_memory=True), rows)
         return _total(shift(found.delta, through_shared_memory=False), rows)
@@ -311,15 +311,6 @@ def _total(values: Tensor, rows: Rows) -> Tensor:  # (L, S) -> (), real steps
     return values.masked_fill(~rows.mask, 0.0).sum()
 
 
-def _distance(policy: DistributionalPolicy, clean: Tensor, moved: Tensor) -> Tensor:  # (L, S, C, N) -> (L, S)
-    """Mean over critics of Σ w (q' − q)², the squared 2-Wasserstein distance in units of the return scale; of
-    categorical critics 2 KL(p ‖ p'), which is the same for a shift of a standard normal."""
-    if isinstance(policy.critic, CategoricalCritic):
-        log_clean, log_moved = clean.log_softmax(-1), moved.log_softmax(-1)
-        return 2.0 * (log_clean.exp() * (log_clean - log_moved)).sum(-1).mean(-1)
-    return ((moved - clean).square() * policy.critic.weights).sum(-1).mean(-1)
-
-
 class AttackSurface:
     """What an attack on a trained model needs at one step of B envs: slopes, and the perturbed observation itself.
 
@@ -331,9 +322,8 @@ class AttackSurface:
     ) -> None:
         tensors, self._single, self._memory = policy.prepare(observation, state, starts)
         self._policy, self._features, self._tensors = policy, features, tensors
-        self._sequence = map_observation(lambda value: value.unsqueeze(0), tensors)
-        first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
-        self.shape, self.device = (len(first), features.size), policy.device  # (B, F)
+        self._sequence = as_sequence(tensors)
+        self.shape, self.device = (len(rows_of(tensors)), features.size), policy.device  # (B, F)
         with torch.no_grad():
             self._clean = policy.action_parameters(self._sequence, self._memory)
 
@@ -345,9 +335,11 @@ class AttackSurface:
 
     def value(self, delta: Tensor) -> Tensor:  # (B, F) -> (B,)
         """Mean of the return distribution at s + δ."""
-        with _steady(self._policy):
-            raw = self._policy.sequence_values(self._moved(delta), self._memory, through_shared_memory=True)
-        return self._policy.distribution(raw).mean[0]
+        policy = self._policy
+        with _steady(policy):
+            latents = policy.latents(self._moved(delta), self._memory, through_shared_memory=True)
+            raw = policy.values(latents.critic)
+        return policy.critic.merge(raw).mean[0]
 
     def observation(self, delta: Tensor) -> Any:  # (B, F)
         """s + δ in the form `predict` takes."""

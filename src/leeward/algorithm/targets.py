@@ -6,61 +6,68 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from leeward.algorithm.peers import ALONE, Peers
-from leeward.algorithm.risk_constraint import RiskControl, RiskVerdict
-from leeward.maths import advantage, diagnostics, returns
-from leeward.networks.policy import DistributionalPolicy
-from leeward.networks.value_heads import ValueDistribution
+from leeward.algorithm.parallel.process_group import SINGLE_PROCESS, ProcessGroup
+from leeward.algorithm.risk_constraint import PricedRollout, RiskControl
+from leeward.algorithm.update_metrics import advantage_numbers, calibration_error, reward_numbers
+from leeward.config.settings import Settings
+from leeward.maths import advantage, returns
+from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
 __all__ = ["Targets", "make_targets"]
+
+_ROUNDING = 1e-6  # of float32, after the sums of GAE
 
 
 @dataclass(frozen=True)
 class Targets:
-    """All (T, B) or (T, B, M); advantages are normalised here and nowhere else."""
+    """What an update learns from; advantages are normalised here and nowhere else."""
 
     advantages: Tensor  # (T, B), normalised
     samples: Tensor  # (T, B, M), samples of the return, in its own unit
-    risk: RiskVerdict | None  # with a constraint
-    metrics: dict[str, float]
+    values: Tensor  # (T, B), the baseline: pessimistic
+    raw_advantages: Tensor  # (T, B), of the return alone
+    risk: PricedRollout | None  # with a constraint
+    numbers: Numbers
 
 
 def make_targets(
-    policy: DistributionalPolicy,
-    buffer: RolloutBuffer,
+    policy: ActorCritic,
+    rollout: RolloutBuffer,
+    settings: Settings,
     *,
-    gamma: float,
-    lam: float,
-    n_samples: int,
-    distributional: bool,
-    normalisation: str,
     generator: torch.Generator,
     risk: RiskControl | None = None,
     reward_unit: float = 1.0,
-    peers: Peers = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Targets:
     """GAE on the pessimistic mean; value targets from the distribution that is shown to the user.
 
-    `reward_unit` is what a VecNormalize divided the rewards by. Advantages are normalised over the envs of all `peers`,
-    and what is said of advantages and values is said of all.
+    `reward_unit` is what a VecNormalize divided the rewards by. Advantages are normalised over the envs of all
+    processes, and what is said of advantages and values is said of all.
     """
-    rewards, terminated, ended = buffer.rewards, buffer.terminated, buffer.ended
-    values = policy.pessimistic(buffer.raw_values)  # (T, B)
-    next_values = policy.pessimistic(buffer.raw_next_values)
+    gamma, lam, critic = settings.gamma, settings.gae_lambda, policy.critic
+    rewards, terminated, ended = rollout.rewards, rollout.terminated, rollout.ended
+    values = critic.pessimistic(rollout.raw_values)  # (T, B)
+    next_values = critic.pessimistic(rollout.raw_next_values)
     raw = returns.gae(rewards, values, next_values, terminated, ended, gamma=gamma, lam=lam)
-    verdict = None if risk is None else risk.judge(buffer, raw, reward_unit, peers)
-    learned = raw if verdict is None else verdict.advantages
+    priced = None
+    if risk is not None:
+        priced = risk.price(rollout, raw, gamma=gamma, lam=lam, reward_unit=reward_unit, group=group)
+    everybody = group.columns(raw if priced is None else priced.advantages)
     # Envs that show the policy as it will be used explore nothing, so they teach it nothing.
-    quiet = None if buffer.risk is None else buffer.risk.deployed
-    mask = None if quiet is None else (~quiet).expand_as(raw)
-    everybody = peers.columns(learned)
-    mask = None if mask is None else peers.columns(mask)
-    normalised = advantage.normalise(everybody, mask, mode=normalisation)
-    floored = advantage.below_floor(everybody, mask, mode=normalisation)
+    deployed = None if rollout.risk is None else rollout.risk.deployed
+    mask = None if deployed is None else group.columns((~deployed).expand_as(raw))
+    # A spread below the rounding of the numbers it was computed from is noise, in whatever unit they are.
+    size = max(float(group.columns(each).abs().max()) for each in (rewards, values))
+    floor = max(_ROUNDING * size, torch.finfo(torch.float64).tiny)
+    normalised = advantage.normalise(everybody, mask, mode=settings.normalisation, abs_floor=floor)
+    floored = advantage.below_floor(everybody, mask, mode=settings.normalisation, abs_floor=floor)
 
-    # Pessimism is for the baseline only: what the critics learn from is their mean (FINDINGS A-FP2).
-    successor = policy.distribution(buffer.raw_next_values)
+    # Pessimism is for the baseline only: what the critics learn from is their mean (docs/lessons.md, A-FP2).
+    successor = critic.merge(rollout.raw_next_values)
     draw = partial(
         returns.distributional_targets,
         rewards,
@@ -72,40 +79,17 @@ def make_targets(
         gamma=gamma,
         generator=generator,
     )
-    if distributional:
-        samples = draw(lam=lam, n_samples=n_samples)
+    if settings.value_targets == "distributional":
+        samples = draw(lam=lam, n_samples=settings.n_target_samples)
     else:
         samples = returns.lambda_returns(rewards, successor.mean, terminated, ended, gamma=gamma, lam=lam).unsqueeze(-1)
-    buffer.values, buffer.advantages, buffer.returns = values, raw, raw + values
-    metrics = _advantage_metrics(peers.columns(raw), peers.columns(values), normalised)
-    metrics["warn/advantages_std_below_floor"] = float(floored.any())
+    numbers = reward_numbers(rollout, group)
+    numbers |= advantage_numbers(group.columns(raw), group.columns(values), normalised)
+    numbers[metrics.WARN_ADVANTAGES_STD_BELOW_FLOOR] = float(floored.any())
     complete = ended.flip(0).cummax(0).values.flip(0)  # an end at or after this step
     if bool(complete.any()):
-        predicted = policy.distribution(buffer.raw_values)
-        metrics["train/calibration_error"] = _calibration_error(predicted, draw(lam=1.0, n_samples=1), complete)
-    if verdict is not None:
-        metrics |= verdict.metrics
-    return Targets(peers.own(normalised), samples, verdict, metrics)
-
-
-def _advantage_metrics(raw: Tensor, values: Tensor, normalised: Tensor) -> dict[str, float]:  # (T, B) each
-    return {
-        "train/advantage_mean_raw": float(raw.mean()),
-        "train/advantage_std_raw": float(raw.std(correction=0)),
-        "train/advantage_min": float(raw.min()),
-        "train/advantage_max": float(raw.max()),
-        "train/advantages_norm_max_abs": float(normalised.abs().max()),
-        "train/advantages_norm_mean": float(normalised.mean()),
-        "train/advantages_norm_std": float(normalised.std(correction=0)),
-        "train/explained_variance": float(diagnostics.explained_variance(values, raw + values)),
-    }
-
-
-def _calibration_error(predicted: ValueDistribution, whole: Tensor, complete: Tensor) -> float:  # (T, B, 1), (T, B)
-    """Predicted distributions against whole returns, where the episode ended inside the rollout."""
-    if predicted.levels is not None:
-        return float(diagnostics.calibration_error(predicted.values[complete], whole[complete], predicted.levels))
-    # Atoms: coverage of the deciles, each judged by the mass at or below the outcome.
-    below = (predicted.weights * (predicted.values <= whole)).sum(-1)[complete]  # (n,)
-    deciles = torch.arange(0.1, 0.95, 0.1, device=below.device)
-    return float(((below[:, None] <= deciles).float().mean(0) - deciles).abs().mean())
+        predicted = critic.merge(rollout.raw_values)
+        numbers[metrics.CALIBRATION_ERROR] = calibration_error(predicted, draw(lam=1.0, n_samples=1), complete)
+    if priced is not None:
+        numbers |= priced.numbers
+    return Targets(group.own(normalised), samples, values, raw, priced, numbers)

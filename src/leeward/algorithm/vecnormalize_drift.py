@@ -6,6 +6,9 @@ import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
+
 __all__ = ["Moments", "drift", "moments"]
 
 
@@ -28,11 +31,11 @@ def moments(env: VecNormalize | None) -> Moments | None:
     return Moments(mean.copy(), np.sqrt(variance + env.epsilon))
 
 
-def drift(before: Moments | None, after: Moments | None) -> dict[str, float]:
+def drift(before: Moments | None, after: Moments | None) -> Numbers:
     """The largest move of a mean and of a standard deviation, in units of the new one."""
     if before is None or after is None:
         return {}
     return {
-        "debug/vecnormalize_mean_drift": float((np.abs(after.mean - before.mean) / after.std).max()),
-        "debug/vecnormalize_std_drift": float((np.abs(after.std - before.std) / after.std).max()),
+        metrics.VECNORMALIZE_MEAN_DRIFT: float((np.abs(after.mean - before.mean) / after.std).max()),
+        metrics.VECNORMALIZE_STD_DRIFT: float((np.abs(after.std - before.std) / after.std).max()),
     }

@@ -7,6 +7,7 @@ from leeward.backtest import statistics
 from leeward.backtest.engine import run_many, run_targets
 from leeward.backtest.evaluation import TimingNull
 from leeward.backtest.result import BacktestResult
+from leeward.backtest.strategies import BUY_AND_HOLD, CASH, VOLATILITY_TARGET
 from leeward.config.trading import EnvConfig
 from leeward.errors import ArgumentError
 from leeward.market import Bars, Market
@@ -30,7 +31,7 @@ _LEAST_SHIFT = 20  # bars: a smaller shift is nearly the agent itself
 def cash(market: Market, config: EnvConfig, *, split: str) -> BacktestResult:
     """Never in the market."""
     n = market.split(split).n_decisions
-    return run_targets(np.zeros((n, len(market.bars.assets))), market, config, split=split, name="cash")
+    return run_targets(np.zeros((n, len(market.bars.assets))), market, config, split=split, name=CASH)
 
 
 def buy_and_hold(market: Market, config: EnvConfig, *, split: str) -> BacktestResult:
@@ -41,7 +42,7 @@ def buy_and_hold(market: Market, config: EnvConfig, *, split: str) -> BacktestRe
     for a in np.flatnonzero(listed):
         first_fill = int(np.argmax(bars.present[window.start + 1 : window.end, a]))
         targets[first_fill, a] = 1.0 / listed.sum()
-    return run_targets(targets, market, config, split=split, name="buy_and_hold")
+    return run_targets(targets, market, config, split=split, name=BUY_AND_HOLD)
 
 
 def ewma_volatility(bars: Bars) -> Floats:  # (n, A)
@@ -62,7 +63,7 @@ def volatility_target(k: float, market: Market, config: EnvConfig, *, split: str
     """w = min(1, k / σ) in one asset; with A of them each gets that share of 1/A."""
     sigma = _sigma(market, split)
     targets = np.stack([_weights(np.array([k]), row)[0] for row in sigma])
-    return run_targets(targets, market, config, split=split, name="volatility_target")
+    return run_targets(targets, market, config, split=split, name=VOLATILITY_TARGET)
 
 
 def fit_volatility_target(
@@ -98,9 +99,9 @@ def timing_null(
     returns = run_many(
         lambda t: agent.targets[(t - offsets) % n], len(offsets), market, config, split=agent.split
     )  # (K, n)
-    rates = {"bars_per_year": agent.bars_per_year, "cash_rate": agent.cash_rate}
-    null = statistics.sharpe(np.expm1(returns), **rates)
-    return TimingNull(float(statistics.sharpe(agent.returns, **rates)), null)
+    year, idle = agent.bars_per_year, agent.cash
+    null = statistics.sharpe(np.expm1(returns), bars_per_year=year, cash=idle)
+    return TimingNull(float(statistics.sharpe(agent.returns, bars_per_year=year, cash=idle)), null)
 
 
 def _returns_of(ks: Floats, sigma: Floats, market: Market, config: EnvConfig, split: str) -> Floats:

@@ -25,10 +25,6 @@ class Interval:
     high: float
     error: float
 
-    def excludes(self, value: float) -> bool:
-        """True when `value` lies outside; an undefined (NaN) interval excludes nothing."""
-        return self.low > value or self.high < value
-
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
@@ -69,7 +65,7 @@ def bootstrap(
     bars_per_year: float,
     alpha: float,
     rng: np.random.Generator,
-    cash_rate: float = 0.0,
+    cash: Floats | float = 0.0,  # what cash earned in each of these bars (n,), or in every one
     mean_block: float = 20.0,
     n_draws: int = 2_000,
     mass: float = 0.9,
@@ -86,8 +82,9 @@ def bootstrap(
         left -= len(rows)
         for name, values in series.items():
             sample = values[rows]  # (d, n)
+            idle = cash[rows] if isinstance(cash, np.ndarray) else cash
             found = parts[name]
-            found["sharpe"].append(statistics.sharpe(sample, bars_per_year=bars_per_year, cash_rate=cash_rate))
+            found["sharpe"].append(statistics.sharpe(sample, bars_per_year=bars_per_year, cash=idle))
             found["cagr"].append(statistics.cagr(sample, bars_per_year=bars_per_year))
             found["max_drawdown"].append(statistics.max_drawdown(sample))
             found["cvar"].append(statistics.cvar(np.log1p(sample), alpha=alpha))

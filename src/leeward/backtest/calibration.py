@@ -6,11 +6,13 @@ Predictions stand in rows (T, N), one per bar: quantiles at rising levels (N,). 
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import xlogy
 
 from leeward.errors import ArgumentError, ShapeError
+from leeward.maths import diagnostics
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -41,14 +43,15 @@ class Test:
 
 
 def coverage(quantiles: Floats, outcomes: Floats) -> Floats:  # (T, N), (T,) -> (N,)
-    """Share of outcomes at or below each predicted quantile; the levels themselves when calibrated."""
+    """Share of outcomes at or below each predicted quantile, by `leeward.maths`; the levels when calibrated."""
     _check(quantiles, outcomes)
-    return np.asarray((outcomes[:, None] <= np.sort(quantiles, axis=1)).mean(axis=0))
+    return np.asarray(diagnostics.coverage(*_tensors(quantiles, outcomes)).numpy())
 
 
-def coverage_error(levels: Floats, quantiles: Floats, outcomes: Floats) -> float:
-    """Mean absolute gap between level and coverage."""
-    return float(np.abs(coverage(quantiles, outcomes) - levels).mean())
+def coverage_error(levels: Floats, quantiles: Floats, outcomes: Floats) -> float:  # (N,), (T, N), (T,) -> ()
+    """Mean absolute gap between level and coverage, as train/calibration_error has it for the critic."""
+    _check(quantiles, outcomes)
+    return float(diagnostics.calibration_error(*_tensors(quantiles, outcomes), torch.tensor(levels)))
 
 
 def pit(levels: Floats, quantiles: Floats, outcomes: Floats) -> Floats:  # (N,), (T, N), (T,) -> (T,)
@@ -155,6 +158,11 @@ def acerbi_szekely(
 
 def _log_likelihood(misses: int, hits: int, rate: float) -> float:
     return float(xlogy(misses, 1.0 - rate) + xlogy(hits, rate))
+
+
+def _tensors(quantiles: Floats, outcomes: Floats) -> tuple[torch.Tensor, torch.Tensor]:  # (T, N), (T, 1)
+    """Sorted: predictions that cross stand for the distribution they are."""
+    return torch.tensor(np.sort(quantiles, axis=1)), torch.tensor(outcomes[:, None])
 
 
 def _check(quantiles: Floats, outcomes: Floats) -> None:

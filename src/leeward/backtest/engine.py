@@ -1,5 +1,6 @@
 """The one way to score a policy: a deterministic run over a split, through the kernel and costs it was trained with."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from leeward.backtest import calibration
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
+from leeward.backtest.strategies import AGENT
 from leeward.config.trading import EnvConfig
 from leeward.env import Replay, Simulation, replay, replay_targets
 from leeward.env.actions import make_actions
@@ -22,7 +24,10 @@ _INFO_OF_COST = {"interest": "interest_paid"}  # where the kernel's word is anot
 
 
 class Policy(Protocol):
-    """What a backtest needs of a learner. `predict_distribution`, if there is one, is called before each `predict`."""
+    """What a backtest needs of a learner. `predict_distribution`, if there is one, is called before each `predict`.
+
+    A `predict` with arguments named `time` or `assets` is given the time of the bar it has seen and the asset names.
+    """
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -36,7 +41,7 @@ def run_policy(
     *,
     split: str,
     alpha: float,
-    name: str = "agent",
+    name: str = AGENT,
     fingerprints: Mapping[str, str] | None = None,
     with_outlook: bool = True,
 ) -> BacktestResult:
@@ -49,6 +54,7 @@ def run_policy(
     decider = _Decider(
         policy, make_actions(config, simulation.n_assets).targets, window.start - window.warmup, with_outlook
     )
+    decider.tell = _asked(policy, market, simulation)
     run = replay(simulation, decider, split)
     found = {"data": market.fingerprint} | dict(fingerprints or {})
     outlook, step = _outlook(decider.outlooks, alpha), _outlook(decider.steps, alpha)
@@ -82,6 +88,20 @@ def run_many(
     return returns
 
 
+def _asked(policy: Policy, market: Market, simulation: Simulation) -> Callable[[], dict[str, Any]]:
+    """What a policy's `predict` asks for beyond the observation, by the names of its arguments."""
+    try:
+        wanted = inspect.signature(policy.predict).parameters.keys() & {"time", "assets"}
+    except (TypeError, ValueError):  # made in C: it asks for nothing
+        return dict
+
+    def tell() -> dict[str, Any]:
+        known = {"time": market.bars.time[int(simulation.bar[0])], "assets": market.bars.assets}
+        return {name: known[name] for name in wanted}
+
+    return tell if wanted else dict
+
+
 class _Decider:
     """Observations in, targets out; keeps the policy's memory and what it predicted once the split has begun."""
 
@@ -93,6 +113,7 @@ class _Decider:
         self._start = np.ones(1, dtype=np.bool_)
         offered = getattr(policy, "predict_distribution", None)  # an offer, not a duty
         self._predict_distribution = offered if with_outlook else None
+        self.tell: Callable[[], dict[str, Any]] = dict
         self.outlooks: list[Any] = []
         self.steps: list[Any] = []
 
@@ -103,7 +124,7 @@ class _Decider:
             self.outlooks.append(outlook)
             if getattr(outlook, "step", None) is not None:
                 self.steps.append(outlook.step)
-        action, self._state = self._policy.predict(observation, deterministic=True, **memory)
+        action, self._state = self._policy.predict(observation, deterministic=True, **memory, **self.tell())
         self._left -= 1
         self._start = np.zeros(1, dtype=np.bool_)
         return self._to_targets(np.asarray(action))

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from leeward.backtest import calibration
 from leeward.backtest.bootstrap import STATISTICS, Bootstrap, bootstrap
 from leeward.backtest.metrics import (
-    AGENT,
     CalibrationMetrics,
     IntervalMetrics,
     Metrics,
@@ -17,6 +16,7 @@ from leeward.backtest.metrics import (
     TimingMetrics,
 )
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
+from leeward.backtest.strategies import AGENT
 from leeward.errors import ArgumentError
 
 Floats = NDArray[np.float64]
@@ -52,6 +52,9 @@ def evaluate(
     timing: TimingNull | None = None,
     seeds: int = 1,
     notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    in_sample: str | None = None,
+    openings: int | None = None,
     n_draws: int = 2_000,
 ) -> Metrics:
     """All numbers of a split. `limit` is on CVaR_alpha of the log-return of one bar."""
@@ -61,7 +64,7 @@ def evaluate(
     drawn = bootstrap(
         {name: run.returns for name, run in runs.items()},
         bars_per_year=agent.bars_per_year,
-        cash_rate=agent.cash_rate,
+        cash=agent.cash,
         alpha=alpha,
         rng=rng,
         n_draws=n_draws,
@@ -87,6 +90,9 @@ def evaluate(
         calibration=_calibration(agent.outlook_step, agent.step_returns, alpha, rng),
         fingerprints=dict(agent.fingerprints),
         notes=tuple(notes),
+        warnings=tuple(warnings),
+        in_sample=in_sample,
+        openings=openings,
     )
 
 

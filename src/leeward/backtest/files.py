@@ -1,5 +1,9 @@
 """The files of a backtest (metrics.json, equity.csv, positions.csv, trades.csv, outlook.npz) and the way back."""
 
+import csv
+import io
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,15 +13,29 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from leeward.backtest.metrics import AGENT, Metrics
+from leeward.backtest.metrics import Metrics
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
 from leeward.backtest.robustness import FILE as ROBUSTNESS
+from leeward.backtest.strategies import AGENT
 from leeward.backtest.trades import Trade
+from leeward.durable import write_atomically
 from leeward.errors import RunDirectoryError
 
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 
 _TEXT = ("asset", "side")
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a text that begins so; a quote before it makes it a text
+_QUOTED = tuple(f"'{sign}" for sign in _FORMULA)
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)
 _OUTLOOK = ("levels", "weights", "quantiles", "var", "cvar", "mean")
 
 
@@ -31,6 +49,11 @@ class StoredBacktest:
     trades: pd.DataFrame  # fields of Trade
     outlook: Outlook | None
     outlook_step: Outlook | None
+
+    @property
+    def time(self) -> NDArray[np.datetime64]:
+        """(n + 1,) UTC."""
+        return pd.DatetimeIndex(self.equity.index).tz_convert(None).to_numpy()
 
     def returns(self, strategy: str) -> NDArray[np.float64]:
         """(n,) simple returns."""
@@ -51,11 +74,13 @@ def write_backtest(
         if outlook is not None:
             arrays |= {prefix + name: getattr(outlook, name) for name in _OUTLOOK}
     if arrays:
-        np.savez_compressed(folder / "outlook.npz", allow_pickle=False, **arrays)
+        packed = io.BytesIO()
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
+        write_atomically(folder / "outlook.npz", packed.getvalue())
     else:
         (folder / "outlook.npz").unlink(missing_ok=True)  # of an earlier backtest into the same directory
     (folder / ROBUSTNESS).unlink(missing_ok=True)  # likewise: it was another policy's
-    (folder / "metrics.json").write_text(metrics.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_atomically(folder / "metrics.json", metrics.model_dump_json(indent=1) + "\n")
 
 
 def read_backtest(folder: Path) -> StoredBacktest:
@@ -66,22 +91,31 @@ def read_backtest(folder: Path) -> StoredBacktest:
             f"{folder}: no metrics.json here, so no finished backtest; run `leeward backtest` first"
         )
     try:
-        metrics = Metrics.model_validate_json(path.read_text(encoding="utf-8"))
+        metrics = Metrics.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise RunDirectoryError(f"{path}: not the metrics of a backtest: {error.errors()[0]['msg']}") from None
-    stored = folder / "outlook.npz"
-    arrays: Mapping[str, NDArray[np.float64]] = {}
-    if stored.is_file():
-        with np.load(stored, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+    arrays = _read_arrays(folder / "outlook.npz")
     return StoredBacktest(
         metrics=metrics,
-        equity=_read_csv(folder / "equity.csv", ("time",)).set_index("time"),
-        positions=_read_csv(folder / "positions.csv", ("time",)),
-        trades=_read_csv(folder / "trades.csv", ("entry_time", "exit_time")),
+        equity=_read_csv(folder / "equity.csv", ("time",), ("time", *metrics.strategies)).set_index("time"),
+        positions=_read_csv(folder / "positions.csv", ("time",), ("time", "asset", "weight", "close")),
+        trades=_read_csv(folder / "trades.csv", ("entry_time", "exit_time"), tuple(Trade.__dataclass_fields__)),
         outlook=_outlook(arrays, ""),
         outlook_step=_outlook(arrays, "step_"),
     )
+
+
+def _read_arrays(path: Path) -> Mapping[str, NDArray[np.float64]]:
+    if not path.is_file():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+            if not found.keys() >= set(_OUTLOOK) or any(each.dtype != np.float64 for each in found.values()):
+                raise ValueError(f"it holds {', '.join(found)}")
+            return found
+    except _UNREADABLE as error:
+        raise RunDirectoryError(f"{path}: damaged ({error}); run `leeward backtest` again") from None
 
 
 def _equity_frame(agent: BacktestResult, baselines: Mapping[str, BacktestResult]) -> pd.DataFrame:
@@ -124,20 +158,34 @@ def _stamps(time: NDArray[np.datetime64]) -> NDArray[np.str_]:
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, lineterminator="\n")
+    for name in _TEXT:
+        if name in frame:
+            frame[name] = [f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in frame[name]]
+    write_atomically(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
-def _read_csv(path: Path, times: tuple[str, ...]) -> pd.DataFrame:
+def _read_csv(path: Path, times: tuple[str, ...], expected: tuple[str, ...]) -> pd.DataFrame:
     if not path.is_file():
         raise RunDirectoryError(f"{path}: missing beside metrics.json; run `leeward backtest` again")
     # As text first: Python's float() is exact, the default parser of some pandas versions is off by one bit.
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        lacking = [name for name in expected if name not in frame]
+        if lacking:
+            raise ValueError(f"no column {', '.join(lacking)}")
+        return _typed(frame, times)
+    except (ValueError, OverflowError, csv.Error) as error:
+        message = " ".join(str(error).split())[:200]
+        raise RunDirectoryError(f"{path}: damaged ({message}); run `leeward backtest` again") from None
+
+
+def _typed(frame: pd.DataFrame, times: tuple[str, ...]) -> pd.DataFrame:
     columns: dict[str, object] = {}
     for name in frame.columns:
         if name in times:
             columns[name] = pd.to_datetime(frame[name], utc=True)
         elif name in _TEXT:
-            columns[name] = frame[name]
+            columns[name] = [cell[1:] if cell.startswith(_QUOTED) else cell for cell in frame[name]]
         else:
             columns[name] = np.array([float(cell) if cell else np.nan for cell in frame[name]])
     return pd.DataFrame(columns)

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from leeward.backtest.metrics import AGENT, Metrics
+from leeward.backtest.metrics import Metrics, StrategyMetrics
+from leeward.backtest.strategies import AGENT, BEST_POLICY, BUY_AND_HOLD, CASH, strategy_of
 from leeward.backtest.verdict import Edge, Tail, Verdict, control_verdict, edge_verdict, risk_verdict
+from leeward.backtest.wording import percent
 from leeward.errors import ArgumentError
 
-__all__ = ["BUY_AND_HOLD", "BEST_POLICY", "judged_split", "share_of_best", "judge"]
+__all__ = ["headline", "judge", "judged_split", "share_of_best"]
 
-BUY_AND_HOLD, BEST_POLICY = "buy_and_hold", "best_policy"
 _ORDER = ("test", "validation", "train")  # the most honest one first
 
 
@@ -44,6 +45,21 @@ def judge(splits: Mapping[str, Metrics], controls: Mapping[str, Metrics] | None 
     return tuple(verdicts)
 
 
+def headline(metrics: Metrics) -> str:
+    """The result in one line, for somebody who has no time for statistics."""
+    agent, hold = metrics.strategies[AGENT], metrics.strategies.get(BUY_AND_HOLD)
+    held = "" if hold is None else f", holding {_earned(hold)}"
+    limit = "" if metrics.limit is None else f", limit {percent(-metrics.limit, 1)}"
+    cost = -agent.performance["cvar"]
+    bars = "days" if 200.0 < metrics.bars_per_year < 400.0 else "bars"
+    return f"{_earned(agent).capitalize()} a year{held}; the worst {bars} cost {percent(cost, 1)} on average{limit}."
+
+
+def _earned(strategy: StrategyMetrics) -> str:
+    growth = strategy.performance["cagr"]
+    return f"{'earned' if growth >= 0.0 else 'lost'} {percent(abs(growth), 1)}"
+
+
 def _risk(splits: Mapping[str, Metrics], judged: str) -> Verdict:
     metrics = splits[judged]
     tails = [
@@ -51,26 +67,40 @@ def _risk(splits: Mapping[str, Metrics], judged: str) -> Verdict:
         for name, split in splits.items()
     ]
     beside = {
-        name.replace("_", " "): strategy.performance["cvar"]
+        strategy_of(name).label: strategy.performance["cvar"]
         for name, strategy in metrics.strategies.items()
-        if name not in (AGENT, "cash")
+        if name != AGENT and strategy_of(name).moves
     }
     return risk_verdict(tails, judged=judged, alpha=metrics.alpha, limit=metrics.limit, baselines=beside)
+
+
+def _learned_from(metrics: Metrics) -> str:
+    """What was compared with the bars of the run, or else what the name of the split says."""
+    if metrics.in_sample is not None:
+        return metrics.in_sample
+    known = {"train": "These are the bars the agent is trained on", "validation": "The agent is chosen on these bars"}
+    return known.get(metrics.split, "")
 
 
 def _edge(splits: Mapping[str, Metrics], judged: str) -> Verdict:
     metrics = splits[judged]
     assert metrics.timing is not None
     train = splits.get("train") if judged != "train" else None
+    agent = metrics.strategies[AGENT]
+    cash = metrics.differences.get(CASH)
     return edge_verdict(
         Edge(
             sharpe_in=None if train is None else train.strategies[AGENT].performance["sharpe"],
-            sharpe_out=metrics.strategies[AGENT].performance["sharpe"],
+            sharpe_out=agent.performance["sharpe"],
             sharpe_hold=metrics.strategies[BUY_AND_HOLD].performance["sharpe"],
             difference=metrics.differences[BUY_AND_HOLD]["sharpe"].interval(),
             timing_percentile=metrics.timing.percentile,
             seeds=metrics.seeds,
             assumptions=metrics.assumptions,
+            in_sample=_learned_from(metrics),
+            openings=metrics.openings,
+            against_cash=None if cash is None else cash["cagr"].interval(),
+            idle=agent.activity["exposure"] == 0.0,
         ),
         judged=judged,
     )

@@ -14,10 +14,7 @@ __all__ = [
     "TimingMetrics",
     "CalibrationMetrics",
     "Metrics",
-    "AGENT",
 ]
-
-AGENT = "agent"  # the name of the policy under test among the strategies
 
 Number = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
 
@@ -94,3 +91,8 @@ class Metrics(Record):
     calibration: CalibrationMetrics | None = None
     fingerprints: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = Field((), description="what a reader must know about the data")
+    warnings: tuple[str, ...] = Field((), description="what the check of the bars warned of")
+    in_sample: str | None = Field(
+        None, description="which decisions the agent has learned from; empty: none; None: nobody compared them"
+    )
+    openings: int | None = Field(None, description="openings of these test bars, this one included; None: no test bars")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from leeward.backtest import statistics
 from leeward.errors import ArgumentError
 
 Floats = NDArray[np.float64]
@@ -53,7 +54,7 @@ def probabilistic_sharpe(sharpe: float, benchmark: float, *, bars: int, skew: fl
 
 def deflated_sharpe(returns: Floats, trial_sharpes: Floats) -> float:
     """Probability that the Sharpe ratio of `returns` (n,) beats the best that its trials (K,) would give by luck."""
-    sharpe = float(returns.mean() / returns.std(ddof=1))
+    sharpe = float(statistics.sharpe(returns, bars_per_year=1.0))
     spread = float(trial_sharpes.std(ddof=1)) if len(trial_sharpes) > 1 else 0.0
     return probabilistic_sharpe(
         sharpe,
@@ -108,6 +109,7 @@ def backtest_overfitting(returns: Floats, *, n_blocks: int = 16) -> Overfitting:
 
 
 def _sharpes(blocks: Floats, chosen: Floats) -> Floats:  # (S, m, K), (C, S) -> (C, K)
+    """`statistics.sharpe` per bar of every choice of blocks; 0 where it is undefined, since all must have a rank."""
     count = chosen.sum(axis=1, keepdims=True) * blocks.shape[1]
     # Sums per block are enough; centring first keeps the difference of squares accurate.
     centre = blocks.mean(axis=(0, 1))

@@ -67,7 +67,7 @@ def performance_of(
     *,
     bars_per_year: float,
     alpha: float,
-    cash_rate: float = 0.0,
+    cash: Floats | float = 0.0,  # what cash earned in each bar (n,), or in every one
 ) -> Performance:
     """The whole table of one series."""
     if returns.ndim != 1 or returns.size < 2:
@@ -87,10 +87,10 @@ def performance_of(
         total_return=float(np.expm1(np.log1p(returns).sum())),
         cagr=growth,
         volatility=float(statistics.volatility(returns, bars_per_year=bars_per_year)),
-        sharpe=float(statistics.sharpe(returns, bars_per_year=bars_per_year, cash_rate=cash_rate)),
-        sortino=float(statistics.sortino(returns, bars_per_year=bars_per_year, cash_rate=cash_rate)),
+        sharpe=float(statistics.sharpe(returns, bars_per_year=bars_per_year, cash=cash)),
+        sortino=float(statistics.sortino(returns, bars_per_year=bars_per_year, cash=cash)),
         calmar=growth / -depth if depth < 0.0 else float("nan"),
-        omega=float(statistics.omega(returns, bars_per_year=bars_per_year, cash_rate=cash_rate)),
+        omega=float(statistics.omega(returns, cash=cash)),
         max_drawdown=depth,
         max_drawdown_bars=statistics.longest_drawdown_bars(returns),
         alpha=alpha,
@@ -100,7 +100,7 @@ def performance_of(
         kurtosis=float(stats.kurtosis(returns, bias=False)) if moving and returns.size > 3 else float("nan"),
         tail_ratio=float(statistics.tail_ratio(returns)),
         hit_rate=float((returns > 0.0).sum() / n_results) if n_results else float("nan"),
-        profit_factor=float(statistics.omega(returns, bars_per_year=bars_per_year)),
+        profit_factor=float(statistics.omega(returns)),
     )
 
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from leeward.backtest.performance import Activity, Performance, activity_of, performance_of
 from leeward.backtest.trades import Trade, round_trips
 from leeward.errors import ShapeError
+from leeward.market.bars import SECONDS_PER_YEAR
 
 Floats = NDArray[np.float64]
 
-__all__ = ["COSTS", "TRADING_COSTS", "Outlook", "BacktestResult"]
+__all__ = ["COSTS", "TRADING_COSTS", "Outlook", "BacktestResult", "cash_returns"]
 
 TRADING_COSTS = ("commission", "spread", "impact", "fees")  # paid when units change hands
 COSTS = (*TRADING_COSTS, "interest")  # interest paid on debit and short positions; what cash earns is no cost
@@ -29,6 +30,12 @@ class Outlook:
     var: Floats  # (n,) at the alpha of the risk variable
     cvar: Floats  # (n,)
     mean: Floats  # (n,)
+
+
+def cash_returns(time: NDArray[np.datetime64], cash_rate: float) -> Floats:  # (n + 1,) -> (n,)
+    """What cash earns between two closes, as the env books it: actual days over 365, weekends included."""
+    seconds = np.diff(time.astype("datetime64[ns]").astype(np.int64)) * 1e-9
+    return np.asarray(cash_rate * (seconds / SECONDS_PER_YEAR))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +78,11 @@ class BacktestResult:
         return np.asarray(self.equity[1:] / self.equity[:-1] - 1.0)
 
     @cached_property
+    def cash(self) -> Floats:
+        """(n,) simple returns of an account in cash over the same bars."""
+        return cash_returns(self.time, self.cash_rate)
+
+    @cached_property
     def costs_total(self) -> Floats:
         """(n,) currency."""
         return np.asarray(np.sum([self.costs[name] for name in COSTS], axis=0))
@@ -96,7 +108,7 @@ class BacktestResult:
     def performance(self, alpha: float) -> Performance:
         """The performance table; `alpha` is the tail mass of the risk variable."""
         return performance_of(
-            self.returns, self.step_returns, bars_per_year=self.bars_per_year, alpha=alpha, cash_rate=self.cash_rate
+            self.returns, self.step_returns, bars_per_year=self.bars_per_year, alpha=alpha, cash=self.cash
         )
 
     @cached_property

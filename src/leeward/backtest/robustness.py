@@ -18,6 +18,7 @@ from leeward.backtest.engine import Policy, run_policy
 from leeward.backtest.metrics import Number, Record
 from leeward.backtest.result import BacktestResult
 from leeward.config.trading import EnvConfig
+from leeward.durable import write_atomically
 from leeward.env import Simulation
 from leeward.errors import ArgumentError, RunDirectoryError, ShapeError, did_you_mean
 from leeward.market import Market
@@ -205,7 +206,7 @@ def robustness_curve(
 
 def write_curve(folder: Path, curve: RobustnessCurve) -> None:
     """Store a curve beside the backtest of its split; the report shows it."""
-    (folder / FILE).write_text(curve.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_atomically(folder / FILE, curve.model_dump_json(indent=1) + "\n")
 
 
 def read_curve(folder: Path) -> RobustnessCurve | None:
@@ -215,6 +216,6 @@ def read_curve(folder: Path) -> RobustnessCurve | None:
         return None
     try:
         return RobustnessCurve.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (ValidationError, json.JSONDecodeError) as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.msg
+    except (ValidationError, ValueError, RecursionError) as error:
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise RunDirectoryError(f"{path}: not a robustness curve: {what}; delete it or write it again") from None

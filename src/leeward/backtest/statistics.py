@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from leeward.errors import ArgumentError
 from leeward.maths import cvar as tail
+from leeward.maths.checks import check_alpha
 
 Floats = NDArray[np.float64]
 
@@ -38,22 +38,22 @@ def volatility(returns: Floats, *, bars_per_year: float) -> Floats:  # (..., n) 
     return np.asarray(_deviation(returns) * np.sqrt(bars_per_year))
 
 
-def sharpe(returns: Floats, *, bars_per_year: float, cash_rate: float = 0.0) -> Floats:  # (..., n) -> (...)
-    """√bars_per_year · mean(r − cash) / std(r); a bar of cash earns `cash_rate` / bars_per_year, as booked."""
-    excess = returns.mean(axis=-1) - cash_rate / bars_per_year
-    return np.asarray(_ratio(excess, _deviation(returns)) * np.sqrt(bars_per_year))
+def sharpe(returns: Floats, *, bars_per_year: float, cash: Floats | float = 0.0) -> Floats:  # (..., n) -> (...)
+    """√bars_per_year · mean(r − cash) / std(r − cash); `cash` is what cash earned in each bar, or in every one."""
+    excess = _excess(returns, cash)
+    return np.asarray(_ratio(excess.mean(axis=-1), _deviation(excess)) * np.sqrt(bars_per_year))
 
 
-def sortino(returns: Floats, *, bars_per_year: float, cash_rate: float = 0.0) -> Floats:  # (..., n) -> (...)
+def sortino(returns: Floats, *, bars_per_year: float, cash: Floats | float = 0.0) -> Floats:  # (..., n) -> (...)
     """√bars_per_year · mean(r − cash) / √mean(min(r − cash, 0)²)."""
-    excess = returns - cash_rate / bars_per_year
+    excess = _excess(returns, cash)
     downside = np.sqrt(np.square(np.minimum(excess, 0.0)).mean(axis=-1))
     return np.asarray(_ratio(excess.mean(axis=-1), downside) * np.sqrt(bars_per_year))
 
 
-def omega(returns: Floats, *, bars_per_year: float, cash_rate: float = 0.0) -> Floats:  # (..., n) -> (...)
-    """Sum of the returns above cash over the sum of those below it; with a cash rate of 0 this is the profit factor."""
-    excess = returns - cash_rate / bars_per_year
+def omega(returns: Floats, *, cash: Floats | float = 0.0) -> Floats:  # (..., n) -> (...)
+    """Sum of the returns above cash over the sum of those below it; where cash earns nothing, the profit factor."""
+    excess = _excess(returns, cash)
     return _ratio(np.maximum(excess, 0.0).sum(axis=-1), np.maximum(-excess, 0.0).sum(axis=-1))
 
 
@@ -77,8 +77,8 @@ def longest_drawdown_bars(returns: Floats) -> int:  # (n,) -> ()
 
 
 def value_at_risk(returns: Floats, *, alpha: float) -> Floats:  # (..., n) -> (...)
-    """Historical VaR: the alpha-quantile (linear between observations), negative for a loss."""
-    return np.asarray(np.quantile(returns, _checked(alpha), axis=-1))
+    """Historical VaR by `leeward.maths.cvar`: the mildest observation of the tail that `cvar` is the mean of."""
+    return np.asarray(tail.value_at_risk(torch.tensor(returns, dtype=torch.float64), alpha).numpy())
 
 
 def cvar(returns: Floats, *, alpha: float) -> Floats:  # (..., n) -> (...)
@@ -87,7 +87,8 @@ def cvar(returns: Floats, *, alpha: float) -> Floats:  # (..., n) -> (...)
     Only the worst k = ⌈αn⌉ observations can matter, and they hold the tail mass αn/k, so the rest is never sorted.
     """
     n = returns.shape[-1]
-    k = min(n, int(np.ceil(_checked(alpha) * n)))
+    check_alpha(alpha)
+    k = min(n, int(np.ceil(alpha * n)))
     worst = np.partition(returns, k - 1, axis=-1)[..., :k]  # (..., k)
     return np.asarray(tail.from_samples(torch.from_numpy(worst), min(1.0, alpha * n / k)).numpy())
 
@@ -96,6 +97,12 @@ def tail_ratio(returns: Floats) -> Floats:  # (..., n) -> (...)
     """|95 % quantile| / |5 % quantile|: above 1, the good days are larger than the bad ones."""
     high, low = np.quantile(returns, [0.95, 0.05], axis=-1)
     return _ratio(np.abs(high), np.abs(low))
+
+
+def _excess(returns: Floats, cash: Floats | float) -> Floats:
+    excess = np.asarray(returns - cash)
+    # An account in cash earns what cash earns but for the last bit, which must not become a ratio.
+    return np.where(np.abs(excess) < 1e-14, 0.0, excess)
 
 
 def _deviation(returns: Floats) -> Floats:
@@ -110,9 +117,3 @@ def _deviation(returns: Floats) -> Floats:
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     usable = np.asarray(denominator) > 0.0
     return np.where(usable, numerator / np.where(usable, denominator, 1.0), np.nan)
-
-
-def _checked(alpha: float) -> float:
-    if not 0.0 < alpha <= 1.0:
-        raise ArgumentError(f"alpha is a tail mass in (0, 1], got {alpha}")
-    return alpha

@@ -12,6 +12,7 @@ from enum import StrEnum
 from scipy import stats
 
 from leeward.backtest.bootstrap import Interval
+from leeward.backtest.wording import number, percent, share
 from leeward.errors import ArgumentError
 
 __all__ = [
@@ -23,8 +24,6 @@ __all__ = [
     "risk_verdict",
     "edge_verdict",
     "smallest_detectable",
-    "percent",
-    "number",
 ]
 
 FOUND, PARTLY = 0.8, 0.2  # shares of the best growth
@@ -73,6 +72,10 @@ class Edge:
     timing_percentile: float  # of the agent among its own shifted positions
     seeds: int
     assumptions: str  # fills and costs, such as "filled at the next open, 1 bp commission"
+    in_sample: str = ""  # which decisions the agent has learned from; empty: none
+    openings: int | None = None  # of sealed bars, this one included; None: these are none
+    against_cash: Interval | None = None  # 90 %, growth a year of the agent − cash; None: not measured
+    idle: bool = False  # it never held anything
 
 
 def smallest_detectable(error: float, *, mass: float = 0.9, power: float = 0.8) -> float:
@@ -113,7 +116,7 @@ def risk_verdict(
         raise ArgumentError(f"the risk verdict needs the tail of the judged split {judged!r}, got {sorted(by_split)}")
     tail = by_split[judged]
     measured = (
-        f"The worst {100 * alpha:.3g} % of bars on {judged} averaged {percent(tail.measured)} "
+        f"The worst {share(alpha)} of bars on {judged} averaged {percent(tail.measured)} "
         f"(90 % interval {percent(tail.interval.low)} to {percent(tail.interval.high)})"
     )
     others = [f"{name} {percent(value)}" for name, value in baselines.items()]
@@ -136,33 +139,42 @@ def risk_verdict(
 
 
 def edge_verdict(edge: Edge, *, judged: str) -> Verdict:
-    """An edge needs both: the interval of the difference to buy and hold above 0, and timing above chance."""
+    """An edge needs both: the interval of the difference to buy and hold above 0, and timing above chance.
+
+    Nothing is claimed about decisions that the agent has learned from, nor about an agent that never traded.
+    """
+    if edge.idle:
+        sentence = f"It held nothing on {judged}, so there is nothing to judge: neither an edge nor its absence."
+        return Verdict("edge", "Stayed in cash", sentence, Outcome.OPEN)
+    said = edge.in_sample
+    if said:
+        sentence = (
+            f"{said}: a Sharpe ratio of {number(edge.sharpe_out)} there, against "
+            f"{number(edge.sharpe_hold)} for buy and hold, says nothing about an edge on bars it has not seen."
+        )
+        return Verdict("edge", "Not judged, in sample", sentence, Outcome.OPEN)
     low, high = edge.difference.low, edge.difference.high
     versus = (
         f"Sharpe {number(edge.sharpe_out)} on {judged} against {number(edge.sharpe_hold)} for buy and hold "
         f"(90 % interval of the difference {number(low)} to {number(high)}); "
-        f"better timed than {edge.timing_percentile:.0f} % of its own positions at other times."
+        f"better timed than {percent(edge.timing_percentile / 100.0, 0)} of its own positions at other times."
     )
     carried = _carried(edge, judged)
     power = (
         f" {_seeds(edge.seeds)}; a window of this length shows a true difference of "
         f"{number(smallest_detectable(edge.difference.error))} four times in five. Assumed: {edge.assumptions}."
     )
+    if edge.openings is not None:
+        power += f" {_openings(edge.openings)}"
+    cash = edge.against_cash
+    if cash is not None and cash.high < 0.0:
+        than = f" It grew {percent(-cash.high)} to {percent(-cash.low)} a year less than cash (90 % interval)."
+        return Verdict("edge", "No edge, worse than cash", f"{versus}{than}{carried}{power}", Outcome.BAD)
     if low > 0.0 and edge.timing_percentile > TIMING:
         return Verdict("edge", "Evidence of an edge", f"{versus}{carried}{power}", Outcome.GOOD)
     if high < 0.0:
         return Verdict("edge", "No edge, worse than holding", f"{versus}{carried}{power}", Outcome.BAD)
     return Verdict("edge", "No evidence of an edge", f"{versus}{carried}{power}", Outcome.OPEN)
-
-
-def percent(value: float, digits: int = 2) -> str:
-    """A fraction as percent, with a real minus sign."""
-    return f"{100.0 * value:.{digits}f} %".replace("-", "−")
-
-
-def number(value: float, digits: int = 2) -> str:
-    """A number with a real minus sign."""
-    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def _carried(edge: Edge, judged: str) -> str:
@@ -172,6 +184,12 @@ def _carried(edge: Edge, judged: str) -> str:
     if edge.sharpe_in > 0.0 and edge.sharpe_out < CARRIED * edge.sharpe_in:
         return f" {both}: most of it did not carry over to {judged}."
     return f" {both}."
+
+
+def _openings(count: int) -> str:
+    if count == 1:
+        return "These test bars were opened for the first time."
+    return f"These test bars have been opened {count} times, which makes every result on them worth less."
 
 
 def _seeds(count: int) -> str:

@@ -1,5 +1,6 @@
-"""`leeward`: the commands, thin. Exit codes: 0 good, 1 an error in one clean line, 2 usage, 130 after Ctrl-C."""
+"""`leeward`: the commands, thin. Exit codes: 0 good, 1 an error in one clean line, 2 usage, 128 + n after signal n."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -9,12 +10,23 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra
 
-__all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train"]
+__all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train", "verify"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
     "ccxt": "exchange",
     "pyarrow": "parquet",
+}
+
+_NO_MEMORY = "out of memory; use fewer or shorter rollouts (ppo.n_envs, ppo.n_steps), or a smaller network"
+_FULL = "the disk that holds it is full: free some space and run the command again, what was complete is still there"
+_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: "the disk may only be read; choose a directory on another one",
+    errno.EACCES: "you may not write or read it; change its owner or mode, or choose another directory",
+    errno.ENOENT: "it is gone, or its directory is; a run that was moved is continued where it is now",
+    errno.EMFILE: "too many files are open; close some, or raise `ulimit -n`",
 }
 
 app = typer.Typer(
@@ -57,18 +69,32 @@ def train(
     data: Annotated[str | None, typer.Option(help="Bars: a file, a directory or sample:NAME (data.source).")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that share the envs (ppo.n_jobs).")] = None,
     settings: Settings = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run as if never stopped.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Continue this run; with --steps to a new total.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="With --resume: replay an update first.")] = False,
+    parent: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="Begin with that run's best checkpoint and config.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
 ) -> None:
     """Train an agent, choose its checkpoint on validation, backtest it there, and write the report."""
     given = {"ppo.total_steps": steps, "seed": seed, "data.source": data, "ppo.n_jobs": jobs}
     shortcuts = {key: value for key, value in given.items() if value is not None}
-    if resume is not None and (config or run_dir or settings or shortcuts):
-        raise typer.BadParameter("--resume continues a run with its own config; only --quiet and --json go with it")
-    from leeward.cli.train import train_command
+    others = {key: value for key, value in shortcuts.items() if key != "ppo.total_steps"}
+    if resume is not None and (config or run_dir or settings or others or parent):
+        raise typer.BadParameter(
+            "--resume continues a run with its own config; only --steps, --verify, --quiet and --json go with it"
+        )
+    if verify and resume is None:
+        raise typer.BadParameter("--verify goes with --resume")
+    if parent is not None and config is not None:
+        raise typer.BadParameter("--from takes the config of that run; change it with --set")
+    from leeward.cli.train import Start, train_command
 
-    train_command(config, run_dir, settings or [], shortcuts, resume, quiet=quiet, json_lines=json_lines)
+    start = Start(config, run_dir, settings or [], shortcuts, resume, parent)
+    train_command(start, verify=verify, quiet=quiet, json_lines=json_lines)
 
 
 @app.command()
@@ -79,16 +105,21 @@ def backtest(
         typer.Option(help="Without it: validation, or the whole of --data. test opens the seal.", show_choices=True),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Other bars, scaled as in training.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="How to read --data: a key of data.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Write the files, print nothing.")] = False,
     robustness: Annotated[bool, typer.Option("--robustness", help="Under attack too; shown in the report.")] = False,
 ) -> None:
     """Run the trained agent over a split, beside its baselines, and write metrics, series and trades."""
     if split == "whole" and data is None:
         raise typer.BadParameter("--split whole goes with --data")
+    if settings and data is None:
+        raise typer.BadParameter("--set goes with --data: the run's own bars are read as its config says")
     from leeward.cli.backtest import backtest_command
 
     chosen = split or ("whole" if data else "validation")
-    backtest_command(run, chosen, data, quiet=quiet, robustness=robustness)
+    backtest_command(run, chosen, data, settings or [], quiet=quiet, robustness=robustness)
 
 
 @app.command()
@@ -103,15 +134,24 @@ def report(
     report_command(run, control, out)
 
 
+@app.command()
+def verify(run: Run) -> None:
+    """Say which files of a run are as they were written, one line each; exit code 1 when one is damaged."""
+    from leeward.cli.verify import verify_command
+
+    verify_command(run)
+
+
 @data_app.command("check")
 def data_check(
     source: Annotated[str, typer.Argument(metavar="FILE", help="A file, a directory or sample:NAME.")],
     settings: Settings = None,
+    json_object: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Say what is wrong with these bars, one line per problem."""
+    """Say what these bars are, how they would be split, and what is wrong with them, one line per problem."""
     from leeward.cli.data import check_command
 
-    check_command(source, settings or [])
+    check_command(source, settings or [], json_object=json_object)
 
 
 @data_app.command("fetch")
@@ -135,12 +175,25 @@ def main() -> None:
     except LeewardError as error:
         _fail(str(error))
     except OSError as error:  # a full disk, a directory that may not be written, a file where a directory should be
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _fail(_words(error))
+    except MemoryError:
+        _fail(_NO_MEMORY)
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):  # torch says so in an error of no class of its own
+            raise
+        _fail(_NO_MEMORY)
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in _EXTRAS:
             raise
         _fail(str(MissingExtra(package, _EXTRAS[package], "this command")))
+
+
+def _words(error: OSError) -> str:
+    if not error.filename:
+        return str(error)
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{error.filename}: {error.strerror}" + (f"; {advice}" if advice else "")
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """`leeward backtest` and `leeward report`."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -7,55 +8,62 @@ from rich.table import Table
 
 from leeward.backtest import Metrics, judge, read_backtest
 from leeward.backtest.robustness import write_curve
-from leeward.cli.view import percent, percent_2, ratio, say
-from leeward.market import Market, prepare
+from leeward.backtest.strategies import strategy_of
+from leeward.backtest.wording import number, percent
+from leeward.cli.data import data_settings
+from leeward.cli.view import say
+from leeward.market import Bars
 from leeward.report import write_report
 from leeward.training.run_dir import RunDir
-from leeward.training.testing import attack_run, backtest_run, earlier_openings, record_opening
+from leeward.training.seal import Opening
+from leeward.training.testing import Examination
 
-__all__ = ["backtest_command", "backtest_into", "print_verdicts", "report_command"]
+__all__ = ["backtest_command", "print_problems", "print_verdicts", "report_command"]
 
-_COLUMNS = (
-    ("CAGR", "cagr", percent),
-    ("volatility", "volatility", lambda value: percent(value).removeprefix("+")),
-    ("Sharpe", "sharpe", ratio),
-    ("max drawdown", "max_drawdown", percent),
-    ("CVaR of a bar", "cvar", percent_2),
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("CAGR", "cagr", lambda value: percent(value, 1, signed=True)),
+    ("volatility", "volatility", lambda value: percent(value, 1, signed=True).removeprefix("+")),
+    ("Sharpe", "sharpe", lambda value: number(value, signed=True)),
+    ("max drawdown", "max_drawdown", lambda value: percent(value, 1, signed=True)),
+    ("CVaR of a bar", "cvar", lambda value: percent(value, signed=True)),
 )
 
 
-def backtest_command(path: Path, split: str, data: str | None, *, quiet: bool, robustness: bool = False) -> None:
-    """Backtest, write the files, print the table; the test split is opened on the record. With `robustness` under
-    attack too."""
+def backtest_command(
+    path: Path, split: str, data: str | None, settings: list[str], *, quiet: bool, robustness: bool = False
+) -> None:
+    """Backtest, write the files, print the table; with `robustness` under attack too. Says when the seal is opened."""
     console, run = Console(quiet=quiet), RunDir.open(path)
     with run.locked():
-        run.best_checkpoint()  # nothing to test, nothing to open
-        market = run.market() if data is None else prepare(run.config().data, bars=data, scaler=run.scaler())
-        window = market.split(split)
-        own = market.fingerprint == run.record().get("data_fingerprint")
-        if own and window.end == len(market.bars):  # the test split, or the whole of the run's own bars
-            say(console, _opened(run, market))
-            record_opening(run, market, split)
+        run.best_checkpoint()  # nothing to test: no need to read the bars first
+        market = run.market(data, data_settings(settings))
+        print_problems(console, market.bars)
+        examination = Examination(run, market, split)
+        if examination.opening is not None:
+            say(console, _words(run, examination.opening))
         name = split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}"
-        metrics = backtest_into(run, market, split, name)
+        folder = run.path / "backtest" / name
+        with console.status("") as status:
+            result = examination.backtest(lambda text: status.update(f"{split}: {text} ..."))
+        result.write(folder)
         if robustness:
-            write_curve(run.path / "backtest" / name, attack_run(run, market, split))
-    _print_table(console, metrics)
-    print_verdicts(console, {split: metrics})
+            write_curve(folder, examination.attack())
+        report = write_report(run.path)
+    _print_table(console, result.metrics)
+    print_verdicts(console, {split: result.metrics})
+    say(console, f"Files: {folder}\nReport: {report}")
 
 
-def _opened(run: RunDir, market: Market) -> str:
-    before = earlier_openings(run, market)
-    often = f"after {before} earlier opening{'s' if before > 1 else ''} of the same bars"
-    words = "for the first time" if before == 0 else often
-    return f"The test split is opened {words} by runs in {run.path.resolve().parent.name}/."
+def print_problems(console: Console, bars: Bars) -> None:
+    """What was guessed about the bars, and what the check of them warns of."""
+    for problem in bars.problems:
+        say(console, str(problem))
 
 
-def backtest_into(run: RunDir, market: Market, split: str, name: str) -> Metrics:
-    """Backtest the best checkpoint over a split and write it into the run, as backtest/`name`."""
-    result = backtest_run(run, market, split)
-    result.write(run.path / "backtest" / name)
-    return result.metrics
+def _words(run: RunDir, opening: Opening) -> str:
+    times = f"{opening.earlier} earlier opening{'s' if opening.earlier > 1 else ''}"
+    often = f"after {times} of the same bars" if opening.earlier else "for the first time"
+    return f"The test split is opened {often} by runs in {run.path.resolve().parent.name}/."
 
 
 def report_command(path: Path, control: Path | None, out: Path | None) -> None:
@@ -84,5 +92,5 @@ def _print_table(console: Console, metrics: Metrics) -> None:
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
     for name, strategy in metrics.strategies.items():
-        table.add_row(name.replace("_", " "), *(show(strategy.performance[key]) for _, key, show in _COLUMNS))
+        table.add_row(strategy_of(name).label, *(show(strategy.performance[key]) for _, key, show in _COLUMNS))
     console.print(table)

@@ -1,6 +1,9 @@
 """`leeward train`."""
 
+import csv
+import io
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,58 +11,106 @@ from rich.console import Console
 
 from leeward.backtest import Metrics
 from leeward.backtest.baselines import buy_and_hold
-from leeward.backtest.metrics import AGENT
-from leeward.cli.backtest import backtest_into, print_verdicts
-from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, percent_2, say
+from leeward.backtest.strategies import AGENT
+from leeward.backtest.wording import percent, share
+from leeward.cli.backtest import print_problems, print_verdicts
+from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, say
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
-from leeward.market import Market, prepare
+from leeward.errors import DataError
+from leeward.market import Market, load, prepare
 from leeward.report import write_report
-from leeward.training.run_dir import RunDir
-from leeward.training.trainer import Interrupted, train
+from leeward.telemetry.metrics import RISK_CVAR_MEASURED
+from leeward.training.checkpoints import read_steps
+from leeward.training.run_dir import RunDir, new_folder
+from leeward.training.testing import backtest_run
+from leeward.training.trainer import EndedAtOnce, Interrupted, replay_one_update, train
 
-__all__ = ["train_command"]
+__all__ = ["Start", "train_command"]
+
+_LAST_UPDATES = 5
 
 
-def train_command(
-    config: Path | None,
-    run_dir: Path | None,
-    settings: list[str],
-    shortcuts: dict[str, Any],
-    resume: Path | None,
-    *,
-    quiet: bool,
-    json_lines: bool,
-) -> None:
-    """Train (or go on), backtest on validation, report. Exit code 130 after Ctrl-C, with the run saved."""
+@dataclass(frozen=True)
+class Start:
+    """Where a training begins: a config, a run to go on with, or a run whose checkpoint is the beginning."""
+
+    config: Path | None
+    run_dir: Path | None
+    settings: list[str]
+    shortcuts: dict[str, Any]
+    resume: Path | None
+    parent: Path | None
+
+
+def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines: bool) -> None:
+    """Train (or go on), backtest on validation, report. A signal that asks for an end gives the exit code 128 + its own
+    number, with the run saved."""
     console = Console(stderr=json_lines)
-    if resume is not None:
-        run = RunDir.open(resume)
-        market = run.market()
-    else:
-        settled = load_config(config, settings, shortcuts)
-        market = prepare(settled.data)  # before the directory is made: a wrong file leaves nothing behind
-        stem = config.stem if config is not None else "run"
-        run = RunDir.create(run_dir or Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}", settled)
+    parent = None if start.parent is None else RunDir.open(start.parent)
+    run, market = _resumed(start) if start.resume is not None else _begun(start, parent)
     with run.locked():
+        if verify:
+            say(console, replay_one_update(run, market))
+        print_problems(console, market.bars)
         if not quiet:
             say(console, _tail_on_train(market, run.config()))
         try:
             with _view(console, quiet=quiet, json_lines=json_lines) as view:
-                train(run, market, view.update, resume=resume is not None)
-        except Interrupted:
+                going_on = start.resume is not None
+                train(run, market, view.update, resume=going_on, parent=parent, notice=lambda line: say(console, line))
+        except Interrupted as end:
             say(console, f"Stopped after a whole update. Continue with: leeward train --resume {run.path}")
-            raise SystemExit(130) from None
+            raise SystemExit(128 + end.number) from None
+        except EndedAtOnce as end:
+            say(console, f"Stopped at once. Continue from the last checkpoint: leeward train --resume {run.path}")
+            raise SystemExit(128 + end.number) from None
         if not quiet:
             say(console, "Backtest on validation and report ...")
-        metrics = backtest_into(run, market, "validation", "validation")
+        with console.status("") as status:
+            result = backtest_run(run, market, "validation", lambda text: status.update(f"validation: {text} ..."))
+        result.write(run.path / "backtest" / "validation")
         report = write_report(run.path)
     if json_lines:
-        JsonLines.write(_result(run, report, metrics))
+        JsonLines.write(_result(run, report, result.metrics))
         return
-    print_verdicts(console, {"validation": metrics})
+    print_verdicts(console, {"validation": result.metrics})
+    missed = _limit_missed(run)
+    if missed:
+        say(console, missed)
     say(console, f"Run: {run.path}\nReport: {report}")
     say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
+
+
+def _resumed(start: Start) -> tuple[RunDir, Market]:
+    assert start.resume is not None
+    run = RunDir.open(start.resume)
+    market = run.market()
+    total = start.shortcuts.get("ppo.total_steps")
+    if total is not None:
+        places = run.checkpoint_list()
+        run.extend(total, read_steps(places[-1]) if places else 0)
+    return run, market
+
+
+def _begun(start: Start, parent: RunDir | None) -> tuple[RunDir, Market]:
+    """A new run. Its bars are read before the directory is made: a wrong file leaves nothing behind."""
+    if parent is None:
+        config = load_config(start.config, start.settings, start.shortcuts)
+        market = prepare(config.data)
+    else:
+        parent.best_checkpoint()
+        config = load_config(parent.config_file, start.settings, start.shortcuts)
+        bars = parent.trained_on().fitted(load(config.data.source, config.data))
+        market = prepare(config.data, bars=bars, scaler=parent.checked_scaler())
+        if "train" not in market.splits:
+            raise DataError(f"{bars.source}: {len(bars)} bars are too few to split for training")
+    stem = start.config.stem if start.config is not None else "run"
+    folder = start.run_dir or new_folder(Path("runs"), f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    run = RunDir.create(folder, config)
+    if parent is not None:
+        run.inherit(parent)
+    return run, market
 
 
 def _view(console: Console, *, quiet: bool, json_lines: bool) -> View:
@@ -72,13 +123,29 @@ def _view(console: Console, *, quiet: bool, json_lines: bool) -> View:
 
 def _tail_on_train(market: Market, config: RunConfig) -> str:
     """What a limit could be measured by."""
-    alpha = config.risk.alpha
+    alpha = config.risk[0].alpha
     tail = buy_and_hold(market, config.env, split="train").performance(alpha).cvar
-    limit = config.risk.limit
-    against = "no limit is set (risk.limit)" if limit is None else f"the limit is {percent_2(limit)}"
+    limit = config.risk[0].limit
+    against = "no limit is set (risk.limit)" if limit is None else f"the limit is {percent(limit, signed=True)}"
     return (
-        f"Tail on train: the worst {100 * alpha:g} % of bars average {percent_2(tail)} for buy and hold, "
-        f"{percent_2(0.0)} in cash; {against}."
+        f"Tail on train: the worst {share(alpha)} of bars average {percent(tail, signed=True)} for buy and hold, "
+        f"{percent(0.0, signed=True)} in cash; {against}."
+    )
+
+
+def _limit_missed(run: RunDir) -> str:
+    """What to do about a limit that the last updates did not meet on train; empty where it was met, or is none."""
+    limit = run.config().risk[0].limit
+    text = io.StringIO(run.progress_file.read_text(encoding="utf-8"))
+    rows = list(csv.DictReader(text))[-_LAST_UPDATES:]
+    tails = [float(row[RISK_CVAR_MEASURED.name]) for row in rows if row.get(RISK_CVAR_MEASURED.name)]
+    if limit is None or not tails or sum(tails) / len(tails) >= limit:
+        return ""
+    steps = 2 * run.config().ppo.total_steps
+    return (
+        f"The limit of {percent(limit)} was not met on train: the tail of the last {len(tails)} updates averaged "
+        f"{percent(sum(tails) / len(tails))}. Train longer (leeward train --resume {run.path} --steps {steps}), raise "
+        "risk.learning_rate, or set a limit that a smaller position can keep."
     )
 
 

@@ -14,36 +14,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from leeward.backtest.wording import number, percent
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
-__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "percent", "percent_2", "ratio", "say"]
+__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "say"]
 
 
 def say(console: Console, text: str) -> None:
     """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-
-def percent(value: float) -> str:
-    """A fraction, such as a growth or a drawdown."""
-    return _signed(100 * value, ".1f", " %")
-
-
-def percent_2(value: float) -> str:
-    """A fraction, such as the return of one bar."""
-    return _signed(100 * value, ".2f", " %")
-
-
-def ratio(value: float) -> str:
-    """A number without a unit, such as a Sharpe ratio."""
-    return _signed(value, ".2f", "")
-
-
-def _signed(value: float, form: str, unit: str) -> str:
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:+{form}}{unit}".replace("-", "−") if value else f"0{unit}"
 
 
 class View(Protocol):
@@ -77,7 +57,11 @@ class JsonLines(Silent):
 
     @staticmethod
     def write(values: Mapping[str, Any]) -> None:
-        sys.stdout.write(json.dumps(_without_nan(values)) + "\n")
+        line = memoryview(f"{json.dumps(_without_nan(values))}\n".encode())
+        sys.stdout.flush()
+        # Unbuffered (PYTHONUNBUFFERED=1), a write that a signal cuts short is not gone on with by Python.
+        while line:
+            line = line[sys.stdout.buffer.write(line) :]
         sys.stdout.flush()
 
 
@@ -137,7 +121,12 @@ def _scores(progress: Progress) -> list[tuple[str, Score]]:
 
 
 def _cells(score: Score) -> tuple[str, str, str, str]:
-    return percent(score.growth), ratio(score.sharpe), percent(score.max_drawdown), percent_2(score.cvar)
+    return (
+        percent(math.expm1(score.growth), 1, signed=True),  # compounded, as CAGR: a log-growth has no percent
+        number(score.sharpe, signed=True),
+        percent(score.max_drawdown, 1, signed=True),
+        percent(score.cvar, signed=True),
+    )
 
 
 def _words(score: Score) -> str:

@@ -1,19 +1,44 @@
 """What every config model shares: frozen, no unknown keys, and one readable error."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from leeward.errors import ConfigError, did_you_mean
 
 __all__ = ["Frozen"]
+
+_LARGEST = 1e12
 
 
 class Frozen(BaseModel):
     """A config model: immutable, strict about keys, finite numbers only. *Off* is `None`, never 0, −1 or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """NumPy's numbers are numbers; `true` is none, though Python counts with it."""
+        plain = value.item() if isinstance(value, np.generic) else value
+        name = str(info.field_name)
+        if _holds_bool(plain) and not _takes_bool(cls, name):
+            raise ValueError(f"expected a number or a text, got {_short(plain)}; true and false are neither")
+        if cls.model_fields[name].annotation is bool and not isinstance(plain, bool):
+            raise ValueError(f"expected true or false, got {_short(plain)}")
+        return plain
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _no_absurd_numbers(cls, value: Any) -> Any:
+        """What is that large was a slip of the pen, and would overflow or fill the memory much later."""
+        parts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(part, int | float) and abs(part) > _LARGEST for part in parts):
+            raise ValueError(f"expected numbers of at most {_LARGEST:g}, got {_short(value)}")
+        return value
 
     @classmethod
     def read(cls, values: Mapping[str, Any], *, where: str) -> Self:
@@ -27,6 +52,21 @@ class Frozen(BaseModel):
             raise ConfigError("\n".join(f"{where}: {line}" for line in lines)) from None
 
 
+def _holds_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_bool, value)))
+
+
+@cache
+def _takes_bool(model: type[BaseModel], field: str) -> bool:
+    return bool in _leaves(model.model_fields[field].annotation)
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    # The arguments of a callable are a list of its own.
+    parts = annotation if isinstance(annotation, list) else get_args(annotation)
+    return {annotation} if not parts else {leaf for part in parts for leaf in _leaves(part)}
+
+
 def _line(model: type[BaseModel], problem: Any) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     match problem["type"]:
@@ -38,6 +78,8 @@ def _line(model: type[BaseModel], problem: Any) -> str:
         case "value_error":  # raised by a validator of ours, whose message already says what came
             message = problem["msg"].removeprefix("Value error, ")
             return f"{path}: {message}" if path else message
+        case "int_from_float" | "int_type" | "int_parsing":
+            return f"{path}: expected a whole number, got {_short(problem['input'])}"
     return f"{path or 'value'}: {problem['msg']}, got {_short(problem['input'])}"
 
 

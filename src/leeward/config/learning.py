@@ -1,22 +1,23 @@
-"""Config of the learner: one small model per idea, the dicts of `DistributionalPPO`'s constructor."""
+"""One small model per idea: the dicts of `DistributionalPPO`'s constructor. `config.settings` puts them together."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from leeward.config.base import Frozen
 from leeward.errors import ConfigError
 
-__all__ = ["AWR", "VGS", "Adversary", "Entropy", "KLPenalty", "KLStop", "Optimizer", "Risk", "ValueClip"]
+__all__ = ["AWR", "VGS", "Adversary", "Entropy", "KLPenalty", "Optimizer", "Risk", "ValueClip"]
 
 ScheduleName = Literal["constant", "linear", "cosine"]
+Memory = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ValueClip(Frozen):
     """Hold value predictions near those of the rollout."""
 
     mode: Literal["disable", "mean_only", "mean_and_variance", "per_quantile"] = Field(
-        "mean_only", description="what is held; see docs/ideas/value-clipping.md"
+        "mean_only", description="what is held; see docs/ideas/clipping.md"
     )
     radius: PositiveFloat = Field(0.2, description="how far it may move, in standard deviations of the return")
     max_std_factor: float = Field(2.0, ge=1, description="mean_and_variance: largest growth of the standard deviation")
@@ -44,13 +45,6 @@ class Entropy(Frozen):
         if self.plateau_updates is not None and self.end is None:
             raise ValueError("plateau_updates decides when the decay starts, so it needs an `end` to decay to")
         return self
-
-
-class KLStop(Frozen):
-    """Stop the epochs of an update before the step that would leave the trust region."""
-
-    target: PositiveFloat | None = Field(None, description="nats, k3 estimator, mean over real steps; `target_kl`")
-    tolerance: float = Field(1.5, gt=1, description="stop above target × tolerance")
 
 
 class KLPenalty(Frozen):
@@ -116,7 +110,7 @@ class Risk(Frozen):
         return 0.5 if self.binds == "deployed" else 0.05
 
     @property
-    def acts(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it changes behaviour, or measures only."""
         return self.limit is not None or self.cvar_weight > 0.0
 
@@ -187,7 +181,7 @@ _OPTIMIZERS = {
     "adamw": _ADAM | {"weight_decay"},
     "upgd": _UTILITY | {"weight_decay"},
     "upgdw": _ADAM | _UTILITY | {"weight_decay"},
-    "adaptive_upgd": _ADAM | _UTILITY,
+    "adaptive_upgd": _ADAM | _UTILITY | {"weight_decay"},
 }
 
 
@@ -195,9 +189,9 @@ class Optimizer(Frozen):
     """The optimiser; None leaves a setting at its default. The utility optimisers: docs/ideas/upgd.md."""
 
     name: Literal["adam", "adamw", "upgd", "upgdw", "adaptive_upgd"] = Field("adam", description="which one")
-    betas: tuple[float, float] | None = Field(None, description="all but upgd: memory of Adam's two moments")
+    betas: tuple[Memory, Memory] | None = Field(None, description="all but upgd: memory of Adam's two moments")
     eps: PositiveFloat | None = Field(None, description="all but upgd: added to the root of the second moment")
-    weight_decay: NonNegativeFloat | None = Field(None, description="all but adaptive_upgd; decoupled but for adam")
+    weight_decay: NonNegativeFloat | None = Field(None, description="decoupled but for adam")
     beta_utility: float | None = Field(None, ge=0, lt=1, description="utility optimisers: memory of the utility")
     sigma: NonNegativeFloat | None = Field(
         None, description="noise in units of the gradient (upgd) or as a fraction of the step (upgdw, adaptive_upgd)"

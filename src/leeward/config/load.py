@@ -1,16 +1,16 @@
-"""YAML in, `--set a.b=c` on top, one validated RunConfig out; and the commented reference file."""
+"""YAML in, `--set a.b=c` on top, one validated RunConfig out."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
+from leeward.config import yaml_text
 from leeward.config.run import RunConfig
 from leeward.errors import ConfigError
 
-__all__ = ["dump_config", "load_config", "reference_yaml"]
+__all__ = ["dump_config", "load_config", "read_config"]
 
 
 def load_config(
@@ -19,19 +19,8 @@ def load_config(
     """Read a config file (the defaults without one); apply `shortcuts` (key.path -> value as it is), then `settings`,
     texts key.path=value with values in YAML.
     """
-    values: dict[str, Any] = {}
-    where = "the defaults"
-    if path is not None:
-        where = str(path)
-        if not path.is_file():
-            raise ConfigError(f"{path}: no such config file")
-        try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-        if loaded is not None and not isinstance(loaded, dict):
-            raise ConfigError(f"{path}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
-        values = loaded or {}
+    values: dict[str, Any] = {} if path is None else _sections(path)
+    where = "the defaults" if path is None else str(path)
     for key, value in (shortcuts or {}).items():
         values = _with(values, key, value, where=f"{key}={value}")
     for setting in settings:
@@ -41,68 +30,55 @@ def load_config(
     return RunConfig.read(values, where=where)
 
 
+def read_config(path: Path) -> RunConfig:
+    """The config that a run wrote, of this version or of an earlier one."""
+    values = _sections(path)
+    further = values.pop("further_risks", [])  # leeward 0.1.0 kept all limits but the first apart
+    if further:
+        values["risk"] = [values.get("risk", {}), *further]
+    return RunConfig.read(values, where=str(path))
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such config file")
+    loaded = yaml_text.read(path.read_bytes(), where=f"{path}: ")
+    if loaded is not None and not isinstance(loaded, dict):
+        raise ConfigError(f"{path}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
+    return loaded or {}
+
+
 def _parsed(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, for example ppo.clip_range=0.1")
-    try:
-        return key, yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {setting!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+    return key, yaml_text.read(text.encode(errors="surrogateescape"), where=f"--set {setting!r:.80}: the value is ")
 
 
 def _with(values: dict[str, Any], key: str, value: Any, *, where: str) -> dict[str, Any]:
+    """A copy of `values` with one key set; a number in the path is a place in a list."""
     *sections, last = key.split(".")
-    changed = dict(values)
+    changed: Any = dict(values)
     here = changed
     for name in sections:
-        inner = here.get(name)
-        if inner is not None and not isinstance(inner, dict):
+        inner = here.get(name) if isinstance(here, dict) else _entry(here, name, where)
+        if inner is not None and not isinstance(inner, dict | list):
             raise ConfigError(f"{where}: {name!r} is a value, not a section")
-        here[name] = dict(inner or {})
-        here = here[name]
-    here[last] = value
-    return changed
+        place = int(name) if isinstance(here, list) else name
+        here[place] = list(inner) if isinstance(inner, list) else dict(inner or {})
+        here = here[place]
+    if isinstance(here, list):
+        _entry(here, last, where)
+    here[int(last) if isinstance(here, list) else last] = value
+    return dict(changed)
+
+
+def _entry(values: list[Any], place: str, where: str) -> Any:
+    if not place.isdigit() or int(place) >= len(values):
+        raise ConfigError(f"{where}: {place!r} is no place in a list of {len(values)}; the first is 0")
+    return values[int(place)]
 
 
 def dump_config(config: RunConfig) -> str:
     """The whole config as YAML; `load_config` reads it back equal."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def reference_yaml() -> str:
-    """Every key with its default, unit and meaning: `configs/reference.yaml`."""
-    lines = [
-        "# Every key of a Leeward config, with its default. Generated from leeward.config; a test keeps it equal.",
-        "",
-    ]
-    return "\n".join([*lines, *_section(RunConfig, RunConfig(), 0)]) + "\n"
-
-
-def _section(model: type[BaseModel], values: BaseModel | None, depth: int) -> list[str]:
-    indent, lines = "  " * depth, []
-    for name, field in model.model_fields.items():
-        inner = _model_of(field.annotation)
-        value = getattr(values, name) if values is not None else field.default
-        if inner is None or value is None:
-            text = (
-                yaml.safe_dump(_plain(value), default_flow_style=True, allow_unicode=True).removesuffix("...\n").strip()
-            )
-            lines.append(f"{indent}{name}: {text}  # {field.description}")
-            if inner is not None:
-                lines += [f"{indent}  # {line}" for line in _section(inner, None, 0)]
-        else:
-            lines.append(f"{indent}{name}:  # {(inner.__doc__ or '').strip().splitlines()[0]}")
-            lines += _section(inner, value, depth + 1)
-    return lines
-
-
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    if get_origin(annotation) is tuple:  # of sections: written as a list
-        return None
-    options = [annotation, *get_args(annotation)]
-    return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -1,90 +1,97 @@
 """The config of a whole run: data, environment, learner, checkpoints. `configs/reference.yaml` shows every key."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_serializer, field_validator, model_validator
 
 from leeward.config.base import Frozen
-from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, Optimizer, Risk, ValueClip
+from leeward.config.learning import Optimizer, Risk
+from leeward.config.settings import LearnerSettings, one_or_several
 from leeward.config.trading import DataConfig, EnvConfig
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
 
-_N_TAIL = 8  # levels below alpha of the tail grid; see docs/ideas/quantiles.md
+
+Layer = Annotated[int, Field(gt=0, le=65_536)]
 
 
 class PolicyConfig(Frozen):
     """The network."""
 
     name: Literal["MlpPolicy", "MlpLstmPolicy"] = Field("MlpLstmPolicy", description="without or with memory")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="kind of memory")
-    lstm_hidden_size: PositiveInt = Field(64, description="width of the memory")
-    net_arch: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the MLPs of actor and critics")
+    cell: Literal["lstm", "gru"] = Field(
+        "lstm", description="kind of memory; None as a policy argument is the policy's own, an LSTM or none"
+    )
+    lstm_hidden_size: PositiveInt = Field(64, le=65_536, description="width of the memory")
+    n_lstm_layers: PositiveInt = Field(1, le=64, description="layers of the memory")
+    shared_lstm: bool = Field(False, description="the critics read the actor's memory; needs enable_critic_lstm: false")
+    enable_critic_lstm: bool = Field(True, description="the critics have a memory of their own")
+    net_arch: tuple[Layer, ...] = Field((64, 64), max_length=64, description="widths of the MLPs of actor and critics")
+    share_features_extractor: bool = Field(True, description="actor and critics read one extractor")
+    ortho_init: bool = Field(True, description="orthogonal initialisation, as in Stable-Baselines3")
+    normalize_observations: bool = Field(
+        False, description="a normaliser inside the policy and its checkpoint, frozen during a rollout and its update"
+    )
     action_distribution: Literal["auto", "gaussian", "squashed"] = Field(
         "squashed", description="for weights: squashed into the bounds, or clipped to them as Stable-Baselines3 does"
     )
-    log_std_init: float = Field(0.0, description="for weights: ln of the first standard deviation")
+    log_std_init: float = Field(0.0, ge=-20, le=10, description="for weights: ln of the first standard deviation")
+    full_std: bool = Field(True, description="gSDE: one standard deviation per feature and action, or per feature")
+    use_expln: bool = Field(False, description="gSDE: standard deviations grow slowly above 1")
+    squash_output: bool = Field(False, description="gSDE: through tanh")
+
+    def keywords(self) -> dict[str, Any]:
+        """The policy's own arguments, as `policy_kwargs` has them."""
+        left_out = {"name", "action_distribution"} | (set() if self.name == "MlpLstmPolicy" else {"cell"})
+        return self.model_dump(exclude=left_out) | {"net_arch": list(self.net_arch)}
 
 
-class PPOConfig(Frozen):
+# What suits bars, where it is not what suits Stable-Baselines3's tasks.
+_FOR_TRADING = {
+    "batch_size": 1024,
+    "n_epochs": 4,
+    "learning_rate": 1e-3,
+    "gamma": 0.9,
+    "normalize_advantage": "global",
+}
+
+
+class PPOConfig(LearnerSettings):
     """The learner; names are those of `DistributionalPPO`."""
 
     total_steps: PositiveInt = Field(500_000, description="env steps of the whole run")
-    n_envs: PositiveInt = Field(64, description="envs stepped together")
-    n_steps: PositiveInt = Field(128, description="steps of each env per rollout")
-    n_jobs: PositiveInt = Field(1, description="processes that share the envs; see docs/several-processes.md")
-    batch_size: PositiveInt | None = Field(1024, description="real steps per minibatch; None: the whole rollout")
-    n_epochs: PositiveInt = Field(4, description="passes over each rollout")
-    learning_rate: PositiveFloat = Field(1e-3, description="of the first update")
+    n_envs: PositiveInt = Field(64, le=65_536, description="envs stepped together")
     learning_rate_schedule: Literal["constant", "linear"] = Field("linear", description="linear: to 0 at the end")
-    critic_learning_rate: PositiveFloat | None = Field(
-        None, description="of what the critics alone use, on the same schedule; None: the same rate"
-    )
     optimizer: Optimizer = Optimizer()
-    gamma: float = Field(0.9, ge=0, le=1, description="discount per bar")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="λ of advantages and value targets")
-    clip_range: PositiveFloat = Field(0.2, description="of the policy's ratio")
-    normalize_advantage: Literal["global", "per_env", "none"] = Field("global", description="once per rollout")
-    ent_coef: NonNegativeFloat = Field(0.0, description="weight of the entropy bonus at the start")
-    vf_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss")
-    max_grad_norm: PositiveFloat | None = Field(0.5, description="None: gradients are not clipped")
-    target_kl: PositiveFloat | None = Field(None, description="nats; None: no KL stop")
-    critic: Literal["quantile", "categorical", "scalar"] = Field("quantile", description="kind of value distribution")
-    n_quantiles: PositiveInt = Field(32, description="quantile critics: number of levels")
-    levels: Literal["tail", "uniform"] = Field("tail", description="quantile critics: where the levels stand")
-    n_atoms: PositiveInt = Field(51, description="categorical critics: number of atoms")
-    kappa: NonNegativeFloat = Field(0.0, description="Huber threshold in units of the return scale; 0: pinball")
-    twin_critics: bool = Field(True, description="two critics; the smaller mean is the baseline")
-    value_targets: Literal["distributional", "scalar"] = Field("distributional", description="what critics learn from")
-    sequence_length: PositiveInt | None = Field(None, description="steps of back-propagation; None: the default of 32")
-    value_clip: ValueClip | None = Field(None, description="hold value predictions near the rollout's; None: off")
-    entropy: Entropy | None = Field(None, description="decay of the entropy bonus and of the noise; None: off")
-    kl_penalty: KLPenalty | None = Field(None, description="adaptive KL penalty; None: off")
-    awr: AWR | None = Field(None, description="advantage-weighted regression beside the surrogate; None: off")
-    vgs: VGS | None = Field(None, description="scale gradients down while they are mostly noise; None: off")
-    adversary: Adversary | None = Field(None, description="train against perturbed observations; None: off")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Any) -> Any:
+        return _FOR_TRADING | values if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> "PPOConfig":
+    def _envs_for_every_process(self) -> "PPOConfig":
         if self.n_jobs > self.n_envs:
             raise ValueError(f"n_jobs {self.n_jobs} processes share n_envs {self.n_envs}; each needs at least one env")
-        if self.critic == "quantile" and self.levels == "tail" and self.n_quantiles <= _N_TAIL:
-            raise ValueError(
-                f"levels: tail puts {_N_TAIL} levels into the tail, so n_quantiles must be above {_N_TAIL}, "
-                f"got {self.n_quantiles}; or use levels: uniform"
-            )
-        if self.critic == "categorical" and self.value_clip and self.value_clip.mode not in ("disable", "mean_only"):
-            raise ValueError(
-                f"value_clip.mode {self.value_clip.mode} does not exist for a categorical critic; use mean_only"
-            )
         return self
+
+    def keywords(self) -> dict[str, Any]:
+        """The constructor's own arguments, without those that are shaped by the schedule of the learning rate."""
+        own = LearnerSettings.model_fields.keys() - {"learning_rate", "critic_learning_rate"}
+        return {name: getattr(self, name) for name in LearnerSettings.model_fields if name in own}
 
 
 class ValidationConfig(Frozen):
     """How the checkpoint that is backtested is chosen: by its score on the validation split."""
 
-    every_updates: PositiveInt = Field(10, description="updates between two scores")
+    every_updates: PositiveInt | None = Field(
+        None, description="updates between two scores; None: 10, and fewer where a run would have less than ten scores"
+    )
     score: Literal["growth", "sharpe"] = Field("growth", description="log-growth a year, or the Sharpe ratio")
+
+    def turn(self, updates: int) -> int:
+        """Updates between two scores of a run that has so many."""
+        return self.every_updates or max(1, min(10, updates // 10))
 
 
 class CheckpointConfig(Frozen):
@@ -97,21 +104,20 @@ class CheckpointConfig(Frozen):
 class BacktestConfig(Frozen):
     """The evidence."""
 
-    n_draws: PositiveInt = Field(2000, description="draws of the block bootstrap")
-    n_offsets: PositiveInt = Field(1000, description="shifts of the timing null")
+    n_draws: PositiveInt = Field(2000, le=1_000_000, description="draws of the block bootstrap")
+    n_offsets: PositiveInt = Field(1000, le=1_000_000, description="shifts of the timing null")
 
 
 class RunConfig(Frozen):
     """Everything a run depends on, apart from versions and hardware."""
 
-    seed: NonNegativeInt = Field(0, description="of the network, the noise, the minibatches and the episodes")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the network, the noise, the minibatches and the episodes")
     data: DataConfig = DataConfig()
     env: EnvConfig = EnvConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()
-    risk: Risk = Risk()
-    further_risks: tuple[Risk, ...] = Field(
-        (), description="more limits, each a mapping like `risk`, held at once; reports judge `risk` itself"
+    risk: tuple[Risk, ...] = Field(
+        (Risk(),), min_length=1, description="one limit, or a list of them held at once; reports judge the first"
     )
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -119,6 +125,15 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _limit_is_a_log_return(self) -> "RunConfig":
-        for each in (self.risk, *self.further_risks):
+        for each in self.risk:
             each.check_log_return()
         return self
+
+    @field_validator("risk", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return one_or_several(value)
+
+    @field_serializer("risk")
+    def _written_as_read(self, risk: tuple[Risk, ...]) -> Any:
+        return risk[0] if len(risk) == 1 else list(risk)

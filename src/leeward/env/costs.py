@@ -1,13 +1,16 @@
 """Prices and costs, laid out for the kernel: one row per bar and asset, one vector of rates."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from leeward.config.trading import EnvConfig
+from leeward.config.trading import EnvConfig, OrderCosts
 from leeward.env import kernel as k
+from leeward.errors import ConfigError, did_you_mean
 from leeward.market.bars import Bars, FloatArray
 from leeward.market.rolling import trailing_median, trailing_std
 
-__all__ = ["IMPACT_BARS", "impact_per_root_unit", "price_panel", "rates"]
+__all__ = ["IMPACT_BARS", "impact_per_root_unit", "price_panel", "rates", "terms"]
 
 IMPACT_BARS = 20
 
@@ -45,6 +48,41 @@ def price_panel(bars: Bars) -> FloatArray:
     return panel
 
 
+def terms(config: EnvConfig, assets: Sequence[str]) -> FloatArray | None:
+    """(A, TERMS) what each asset costs and may weigh, in the order of the kernel's constants; None: as `rates` say."""
+    costs, account = config.costs, config.account
+    for where, named in (("costs.assets", costs.assets), ("account.weight_limits", account.weight_limits)):
+        for name in named:
+            if name not in assets:
+                raise ConfigError(f"env.{where}: no asset {name!r} in these bars; {did_you_mean(name, assets)}")
+    if _is_plain(config):
+        return None
+    table = np.zeros((len(assets), k.TERMS))
+    for row, asset in zip(table, assets, strict=True):
+        own = costs.of(asset)
+        taken = 1.0 - own.maker_share
+        row[k.TAKER] = own.commission_bps * 1e-4 * taken
+        row[k.MAKER] = own.maker_bps * 1e-4 * own.maker_share
+        row[k.HALF_SPREAD] = own.half_spread_bps * 1e-4 * taken
+        row[k.PER_UNIT], row[k.PER_ORDER], row[k.LEAST] = own.per_unit, own.fixed_fee, own.min_commission
+        row[k.MOST] = np.inf if own.max_commission_bps is None else own.max_commission_bps * 1e-4
+        row[k.IMPACT_OF], row[k.BORROW_OF], row[k.FUNDING] = own.impact_coef, own.borrow_rate, own.funding_rate
+        row[k.LOT], row[k.LEAST_ORDER] = own.lot_size, own.min_order
+        row[k.LOWEST], row[k.HIGHEST] = account.weight_limits.get(asset, (-np.inf, np.inf))
+        row[k.TIERS_FROM : k.TIERS_FROM + k.MOST_TIERS] = np.inf
+        for i, (start, bps) in enumerate(own.commission_tiers):
+            row[k.TIERS_FROM + i], row[k.TIERS_RATE + i] = start, bps * 1e-4 * taken
+    return table
+
+
+def _is_plain(config: EnvConfig) -> bool:
+    """Basis points, a fee per order, impact and interest alone, the same for all: what the rates know."""
+    costs, account = config.costs, config.account
+    extra = OrderCosts(**{name: getattr(costs, name) for name in OrderCosts.model_fields})
+    unlimited = account.net_limit is None and account.turnover_limit is None and not account.weight_limits
+    return extra == OrderCosts() and not costs.assets and unlimited
+
+
 def rates(config: EnvConfig) -> FloatArray:
     """The vector of numbers the kernel reads, in the order of its constants."""
     costs, account = config.costs, config.account
@@ -64,4 +102,6 @@ def rates(config: EnvConfig) -> FloatArray:
     vector[k.SHARPE_REWARD] = float(config.reward == "differential_sharpe")
     vector[k.SHARPE_RATE] = 1.0 / config.sharpe_memory_bars
     vector[k.SHARPE_PRIOR] = config.sharpe_prior_std**2
+    vector[k.NET_LIMIT] = np.inf if account.net_limit is None else account.net_limit
+    vector[k.TURNOVER_LIMIT] = np.inf if account.turnover_limit is None else account.turnover_limit
     return vector

@@ -1,8 +1,8 @@
-"""One step of all environments and assets: the accounting of DESIGN.md §4 "Trading", in float64.
+"""One step of all environments and assets: the accounting of docs/ideas/trading-environment.md, in float64.
 
 Everything is a plain array; the names below say which column holds what. B environments, A assets, n bars, D inputs.
 
-    panel (n, A, 4)   inputs (n, D_market) float32   years (n,)   rates (RATES,)
+    panel (n, A, 4)   inputs (n, D_market) float32   years (n,)   rates (RATES,)   terms (A, TERMS)
     book (B, BOOK)    held (B, 2, A)    clock (B, CLOCK) int64    ring (B, W): equity of the last W closes
     info (INFO, B)    orders (B, A): signed notional traded in this step
 
@@ -25,7 +25,16 @@ NOT_LISTED, TRADABLE, NO_BAR, DELISTED = 0.0, 1.0, 2.0, 3.0
 
 (COMMISSION_RATE, SPREAD_RATE, FIXED_FEE, IMPACT_COEF, CASH_RATE, DEBIT_RATE, BORROW_RATE) = range(7)
 (GROSS_LIMIT, BAND, MAINTENANCE, FLOOR, INITIAL, SHARPE_REWARD, SHARPE_RATE, SHARPE_PRIOR) = range(7, 15)
-RATES = 15
+(NET_LIMIT, TURNOVER_LIMIT) = range(15, 17)
+RATES = 17
+
+# What each asset costs and may weigh. `terms` is None where the rates above say it all: numba then compiles a kernel
+# without a trace of the longer way, which would halve its speed.
+(TAKER, MAKER, HALF_SPREAD, PER_UNIT, PER_ORDER, LEAST, MOST, IMPACT_OF, BORROW_OF, FUNDING) = range(10)
+(LOT, LEAST_ORDER, LOWEST, HIGHEST, TIERS_FROM) = range(10, 15)
+MOST_TIERS = 4
+TIERS_RATE = TIERS_FROM + MOST_TIERS
+TERMS = TIERS_RATE + MOST_TIERS
 
 CASH, EQUITY, PEAK, EPISODE_REWARD, SHARPE_MEAN, SHARPE_SQUARE = range(6)
 BOOK = 6
@@ -74,15 +83,36 @@ ENTRY_RETURN_LIMIT = 0.5  # ± cut of the return since entry: a position held fo
 
 
 @_helper
-def _fill(units, entry, desired, price, impact, rates, info, b):  # type: ignore[no-untyped-def]
+def _commission(size, change, terms, a):  # type: ignore[no-untyped-def]
+    """Per notional or by tiers, plus per unit, not below the least and not above the most of an order."""
+    percentage = terms[a, TAKER] * size
+    if terms[a, TIERS_FROM] == 0.0:
+        percentage = 0.0
+        for i in range(MOST_TIERS):
+            start = terms[a, TIERS_FROM + i]
+            end = terms[a, TIERS_FROM + i + 1] if i + 1 < MOST_TIERS else math.inf
+            if size > start:
+                percentage += terms[a, TIERS_RATE + i] * (min(size, end) - start)
+    charged = percentage + terms[a, MAKER] * size + terms[a, PER_UNIT] * abs(change)
+    return min(max(charged, terms[a, LEAST]), terms[a, MOST] * size)
+
+
+@_helper
+def _fill(units, entry, desired, price, impact, rates, terms, a, info, b):  # type: ignore[no-untyped-def]
     """Trade one asset to `desired` units: returns (cash spent, new entry price, signed notional); books each cost."""
     change = desired - units
     notional = change * price
     size = abs(notional)
-    commission = rates[COMMISSION_RATE] * size
-    spread = rates[SPREAD_RATE] * size
-    impact_cost = rates[IMPACT_COEF] * impact * math.sqrt(abs(change)) * size
-    fee = rates[FIXED_FEE]
+    if terms is None:
+        commission = rates[COMMISSION_RATE] * size
+        spread = rates[SPREAD_RATE] * size
+        impact_cost = rates[IMPACT_COEF] * impact * math.sqrt(abs(change)) * size
+        fee = rates[FIXED_FEE]
+    else:
+        commission = _commission(size, change, terms, a)
+        spread = terms[a, HALF_SPREAD] * size
+        impact_cost = terms[a, IMPACT_OF] * impact * math.sqrt(abs(change)) * size
+        fee = terms[a, PER_ORDER]
     info[COMMISSION, b] += commission
     info[SPREAD, b] += spread
     info[PRICE_IMPACT, b] += impact_cost
@@ -96,24 +126,102 @@ def _fill(units, entry, desired, price, impact, rates, info, b):  # type: ignore
 
 
 @_helper
-def _close_all(t, column, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
+def _settle(desired, price, impact, rates, terms, book, held, orders, info, a, b):  # type: ignore[no-untyped-def]
+    """Hold `desired` units of an asset from now on, with costs; books all of it and returns the notional traded."""
+    units = held[b, UNITS, a]
+    if desired == units:
+        return 0.0
+    spent, entry, notional = _fill(units, held[b, ENTRY, a], desired, price, impact, rates, terms, a, info, b)
+    book[b, CASH] -= spent
+    orders[b, a] += notional
+    held[b, UNITS, a] = desired
+    held[b, ENTRY, a] = entry
+    return abs(notional)
+
+
+@_helper
+def _close_all(t, column, panel, rates, terms, book, held, orders, info, b):  # type: ignore[no-untyped-def]
     """Close everything at open or close of bar t, with costs; returns the notional traded."""
     traded = 0.0
     for a in range(held.shape[2]):
-        units = held[b, UNITS, a]
-        if units != 0.0:
-            price = panel[t, a, column]
-            spent, _, notional = _fill(units, 0.0, 0.0, price, panel[t - 1, a, IMPACT], rates, info, b)
-            book[b, CASH] -= spent
-            orders[b, a] += notional
-            traded += abs(notional)
-            held[b, UNITS, a] = 0.0
-            held[b, ENTRY, a] = price
+        price, impact = panel[t, a, column], panel[t - 1, a, IMPACT]
+        traded += _settle(0.0, price, impact, rates, terms, book, held, orders, info, a, b)
     return traded
 
 
 @_helper
-def _trade(t, equity, targets, panel, rates, book, held, orders, info, b):  # type: ignore[no-untyped-def]
+def _wanted(target, terms, a):  # type: ignore[no-untyped-def]
+    """A target weight inside the limits of its asset."""
+    return min(max(target, terms[a, LOWEST]), terms[a, HIGHEST])
+
+
+@_helper
+def _bounded(t, equity, targets, panel, rates, terms, held, b):  # type: ignore[no-untyped-def]
+    """(scale of longs, scale of shorts, share of each change that is traded): asset, gross, net and turnover limits."""
+    longs, shorts = 0.0, 0.0
+    for a in range(held.shape[2]):
+        code = panel[t + 1, a, CODE]
+        if code != NOT_LISTED and code != DELISTED and not math.isnan(targets[b, a]):
+            weight = _wanted(targets[b, a], terms, a)
+            longs += max(weight, 0.0)
+            shorts -= min(weight, 0.0)
+    gross = longs + shorts
+    scale = rates[GROSS_LIMIT] / gross if gross > rates[GROSS_LIMIT] else 1.0
+    up, down, limit = scale, scale, rates[NET_LIMIT]
+    if (longs - shorts) * scale > limit:
+        up = (limit + shorts * scale) / longs
+    elif (shorts - longs) * scale > limit:
+        down = (limit + longs * scale) / shorts
+    turnover = 0.0
+    for a in range(held.shape[2]):
+        if panel[t + 1, a, CODE] == TRADABLE and not math.isnan(targets[b, a]):
+            weight = _wanted(targets[b, a], terms, a)
+            weight *= up if weight > 0.0 else down
+            turnover += abs(weight - held[b, UNITS, a] * panel[t + 1, a, OPEN] / equity)
+    part = rates[TURNOVER_LIMIT] / turnover if turnover > rates[TURNOVER_LIMIT] else 1.0
+    return up, down, part
+
+
+@_helper
+def _in_lots(weight, equity, price, units, terms, a):  # type: ignore[no-untyped-def]
+    """Units for a weight, in whole lots; what is held where the order would be too small."""
+    desired = weight * equity / price
+    lot = terms[a, LOT]
+    if lot > 0.0:
+        # A weight that was made from whole lots must find them again, whatever its last bit.
+        desired = math.copysign(math.floor(abs(desired) / lot * (1.0 + 1e-12)) * lot, desired)
+    if desired != 0.0 and abs(desired - units) * price < terms[a, LEAST_ORDER]:
+        return units
+    return desired
+
+
+@_helper
+def _trade_bounded(t, equity, targets, panel, rates, terms, book, held, orders, info, b):  # type: ignore[no-untyped-def]
+    """`_trade` with everything a broker or a desk may ask for."""
+    up, down, part = _bounded(t, equity, targets, panel, rates, terms, held, b)
+    traded = 0.0
+    for a in range(held.shape[2]):
+        code = panel[t + 1, a, CODE]
+        units = held[b, UNITS, a]
+        price = panel[t + 1, a, OPEN]
+        if code == TRADABLE:
+            weight = _wanted(targets[b, a], terms, a)
+            weight *= up if weight > 0.0 else down
+            now = units * price / equity
+            weight = now + (weight - now) * part if part < 1.0 else weight
+            if math.isnan(targets[b, a]) or abs(weight - now) < rates[BAND]:
+                continue
+            desired = _in_lots(weight, equity, price, units, terms, a)
+        elif code == DELISTED:
+            desired = 0.0
+        else:
+            continue
+        traded += _settle(desired, price, panel[t, a, IMPACT], rates, terms, book, held, orders, info, a, b)
+    return traded
+
+
+@_helper
+def _trade(t, equity, targets, panel, rates, terms, book, held, orders, info, b):  # type: ignore[no-untyped-def]
     """Trade to the targets at the open of bar t + 1; returns the notional traded."""
     n_assets = held.shape[2]
     gross = 0.0
@@ -136,14 +244,7 @@ def _trade(t, equity, targets, panel, rates, book, held, orders, info, b):  # ty
             desired = 0.0
         else:
             continue
-        if desired == units:
-            continue
-        spent, entry, notional = _fill(units, held[b, ENTRY, a], desired, price, panel[t, a, IMPACT], rates, info, b)
-        book[b, CASH] -= spent
-        orders[b, a] = notional
-        traded += abs(notional)
-        held[b, UNITS, a] = desired
-        held[b, ENTRY, a] = entry
+        traded += _settle(desired, price, panel[t, a, IMPACT], rates, terms, book, held, orders, info, a, b)
     return traded
 
 
@@ -159,44 +260,55 @@ def _worth(t, column, panel, held, b):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def _interest(t, years, panel, rates, book, held, info, b):  # type: ignore[no-untyped-def]
-    """Book what cash earns and what debit and short positions cost from close t to close t + 1."""
+def _interest(t, years, panel, rates, terms, book, held, info, b):  # type: ignore[no-untyped-def]
+    """Book what cash earns and what debit, short positions and funding cost from close t to close t + 1."""
     cash, time = book[b, CASH], years[t + 1]
-    short = 0.0
-    for a in range(held.shape[2]):
-        short -= min(held[b, UNITS, a] * panel[t, a, CLOSE], 0.0)
-    paid = short * rates[BORROW_RATE] * time - min(cash, 0.0) * rates[DEBIT_RATE] * time
+    paid = -min(cash, 0.0) * rates[DEBIT_RATE] * time
     earned = max(cash, 0.0) * rates[CASH_RATE] * time
+    if terms is None:
+        short = 0.0
+        for a in range(held.shape[2]):
+            short -= min(held[b, UNITS, a] * panel[t, a, CLOSE], 0.0)
+        paid = short * rates[BORROW_RATE] * time + paid
+    else:
+        for a in range(held.shape[2]):
+            value = held[b, UNITS, a] * panel[t, a, CLOSE]
+            funding = value * terms[a, FUNDING] * time  # a long position pays, a short one is paid
+            paid += max(funding, 0.0) - min(value, 0.0) * terms[a, BORROW_OF] * time
+            earned -= min(funding, 0.0)
     book[b, CASH] = cash + earned - paid
     info[INTEREST_PAID, b] = paid
     info[INTEREST_EARNED, b] = earned
 
 
 @_helper
-def _account(t, targets, panel, years, rates, book, held, clock, orders, info, b):  # type: ignore[no-untyped-def]
-    """Steps 1 to 5 of the design for one environment, from close t to close t + 1; True when the account ends."""
+def _account(t, targets, panel, years, rates, terms, book, held, clock, orders, info, b):  # type: ignore[no-untyped-def]
+    """Rules 1 to 5 of docs/ideas/trading-environment.md for one env, close t to close t + 1; True when it ends."""
     before = book[b, EQUITY]
     at_close, _ = _worth(t, CLOSE, panel, held, b)
-    _interest(t, years, panel, rates, book, held, info, b)
+    _interest(t, years, panel, rates, terms, book, held, info, b)
     at_open, gross = _worth(t + 1, OPEN, panel, held, b)
     equity = book[b, CASH] + at_open
     pnl = at_open - at_close
     floor = rates[FLOOR]
     if equity < rates[MAINTENANCE] * gross or equity <= floor:
         ended = True
-        traded = _close_all(t + 1, OPEN, panel, rates, book, held, orders, info, b)
+        traded = _close_all(t + 1, OPEN, panel, rates, terms, book, held, orders, info, b)
     else:
         ended = False
         traded = 0.0
         if clock[b, ENDED] == 0:
-            traded = _trade(t, equity, targets, panel, rates, book, held, orders, info, b)
+            if terms is None:
+                traded = _trade(t, equity, targets, panel, rates, terms, book, held, orders, info, b)
+            else:
+                traded = _trade_bounded(t, equity, targets, panel, rates, terms, book, held, orders, info, b)
         value, _ = _worth(t + 1, OPEN, panel, held, b)
         marked, gross = _worth(t + 1, CLOSE, panel, held, b)
         pnl += marked - value
         now = book[b, CASH] + marked
         if now < rates[MAINTENANCE] * gross or now <= floor:
             ended = True
-            traded += _close_all(t + 1, CLOSE, panel, rates, book, held, orders, info, b)
+            traded += _close_all(t + 1, CLOSE, panel, rates, terms, book, held, orders, info, b)
     net, gross = _worth(t + 1, CLOSE, panel, held, b)
     now = book[b, CASH] + net
     if now < floor:
@@ -302,8 +414,9 @@ def _reward(b, rates, book, info):  # type: ignore[no-untyped-def]
 
 @_entry
 def step_all(  # type: ignore[no-untyped-def]
-    targets, panel, inputs, years, rates, window, auto, book, held, clock, ring, orders, info, obs, final, reward, ends
-):
+    targets, panel, inputs, years, rates, terms, window, auto,
+    book, held, clock, ring, orders, info, obs, final, reward, ends,
+):  # fmt: skip
     """Step every environment by one bar; returns how many episodes ended. ends (2, B): terminated, truncated.
 
     With `auto` an environment that ended starts again in a new random window and its last observation goes to `final`;
@@ -315,7 +428,8 @@ def step_all(  # type: ignore[no-untyped-def]
         ended = False
         if t >= clock[b, TRADE_FROM]:
             ended = (
-                _account(t, targets, panel, years, rates, book, held, clock, orders, info, b) and clock[b, ENDED] == 0
+                _account(t, targets, panel, years, rates, terms, book, held, clock, orders, info, b)
+                and clock[b, ENDED] == 0
             )
         else:  # warm-up: flat, nothing is traded, no interest
             info[STEP_RETURN, b] = 0.0

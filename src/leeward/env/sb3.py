@@ -18,6 +18,7 @@ from leeward.env.infos import Infos
 from leeward.env.running_return import extended_space
 from leeward.env.simulation import Simulation, Step, cut_state, join_states
 from leeward.env.trading_env import Data, as_config, as_market, observation_space
+from leeward.errors import CheckpointError
 from leeward.market import Market
 
 __all__ = ["RunningReturnVecEnv", "TradingVecEnv"]
@@ -127,8 +128,11 @@ class TradingVecEnv(VecEnv):
         return self.simulation.state_dict() | {"next_seed": self._next_seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        next_seed = state.get("next_seed")
+        if next_seed is not None and type(next_seed) is not int:
+            raise CheckpointError(f"the state of the envs: next_seed is {next_seed!r:.40}; take an older checkpoint")
         self.simulation.load_state_dict(state)
-        self._next_seed = state["next_seed"]
+        self._next_seed = next_seed
 
     def shard(self, first: int, count: int) -> Callable[[], VecEnv]:
         """A function that makes `count` of the envs elsewhere, as they stand and with their own streams."""
@@ -211,7 +215,7 @@ class RunningReturnVecEnv(VecEnvWrapper):
         return np.concatenate((observations, self._totals[:, None].astype(observations.dtype)), axis=1)
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Of the wrapped envs; what an adversary may perturb has one entry more, since the observation has."""
+        """What the wrapped envs have; what an adversary may perturb has one entry more, since the observation has."""
         found = super().get_attr(attr_name, indices)
         return [np.append(each, False) for each in found] if attr_name == "attackable" else found
 
@@ -223,8 +227,11 @@ class RunningReturnVecEnv(VecEnvWrapper):
         return {"venv": self.venv.state_dict(), "totals": self._totals.copy()}  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        totals = np.asarray(state["totals"])
+        if totals.shape != self._totals.shape or totals.dtype != self._totals.dtype or not np.isfinite(totals).all():
+            raise CheckpointError(f"the state of the envs: totals must be {self.num_envs} finite numbers")
         self.venv.load_state_dict(state["venv"])  # type: ignore[attr-defined]
-        self._totals[:] = state["totals"]
+        self._totals[:] = totals
 
     def shard(self, first: int, count: int) -> Callable[[], VecEnv]:
         """A function that makes `count` of the envs elsewhere, if the wrapped env can."""

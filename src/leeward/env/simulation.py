@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from leeward.config.trading import EnvConfig
 from leeward.env import kernel as k
-from leeward.env.costs import price_panel, rates
+from leeward.env.costs import price_panel, rates, terms
 from leeward.errors import ArgumentError, CheckpointError, EnvironmentFault
 from leeward.market import Market
 from leeward.market.bars import FloatArray
@@ -72,6 +72,7 @@ class Simulation:
         self.n_envs, self.n_assets, self.split = n_envs, len(market.bars.assets), market.split(split)
         self.first_env, self.stagger = first_env, stagger
         self._panel, self._rates = price_panel(market.bars), rates(self.config)
+        self._terms = terms(self.config, market.bars.assets)
         self._inputs = market.inputs.reshape(len(market.bars), -1)  # (n, A (F + 1)), a view
         self._years = market.bars.years_since_previous
         self.observation_size = self._inputs.shape[1] + 2 * self.n_assets + 1
@@ -141,7 +142,7 @@ class Simulation:
         observations = np.empty((n, self.observation_size), dtype=np.float32)
         ends = np.empty((2, n), dtype=np.bool_)
         n_ended = k.step_all(
-            targets, self._panel, self._inputs, self._years, self._rates, self._window, self._auto,
+            targets, self._panel, self._inputs, self._years, self._rates, self._terms, self._window, self._auto,
             self.book, self.held, self.clock, self.ring,
             orders, info, observations, self.final_observations, rewards, ends,
         )  # fmt: skip
@@ -199,6 +200,10 @@ class Simulation:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave. The kernel trusts what it reads, so that every value is looked at here."""
+        lacking = [name for name in (*_STATE, "rng", "auto", "started", "fingerprint") if name not in state]
+        if lacking:
+            raise CheckpointError(f"the state of the envs lacks {', '.join(lacking)}; take an older checkpoint")
         if state["fingerprint"] != self.market.fingerprint:
             raise CheckpointError(
                 f"the state is of other bars ({str(state['fingerprint'])[:12]}…) than this market "
@@ -211,14 +216,47 @@ class Simulation:
                     f"state {name}: expected {mine.dtype} {mine.shape}, got {saved.dtype} {saved.shape}; "
                     "the number of envs, assets or env.drawdown_bars differs"
                 )
-        self.reseed(int(state["rng"]["seed"]))
+        seed = state["rng"].get("seed") if isinstance(state["rng"], Mapping) else None
+        if type(seed) is not int or abs(seed) >= 2**64:
+            raise CheckpointError(f"the state of the envs has the seed {seed!r:.40}; take an older checkpoint")
+        if type(state["auto"]) is not bool or type(state["started"]) is not bool:
+            raise CheckpointError("the state of the envs: auto and started must be true or false")
+        if state["started"]:
+            self._check_ranges(*(np.asarray(state[name]) for name in _STATE), auto=state["auto"])
+        self.reseed(seed)
         for name in _STATE:
             getattr(self, name)[...] = state[name]
-        self._auto, self._started = bool(state["auto"]), bool(state["started"])
+        self._auto, self._started = state["auto"], state["started"]
+
+    def _check_ranges(
+        self, book: FloatArray, held: FloatArray, clock: NDArray[np.int64], ring: FloatArray, *, auto: bool
+    ) -> None:
+        """Bars inside the window, a window inside the bars, and amounts that an account can have."""
+        first, last = (self.split.start, self.split.end - 1) if auto else (0, len(self._panel) - 1)
+        bar, end, trade_from = clock[:, k.BAR], clock[:, k.END], clock[:, k.TRADE_FROM]
+        # Those that start again by themselves have always a bar before them; others may stand at their end.
+        ahead = bar < end if auto else bar <= end
+        sound = {
+            "clock": (first <= bar) & ahead & (end <= last) & (trade_from >= first) & (trade_from <= end)
+            & (clock[:, k.EPISODE] >= 0) & (clock[:, k.EPISODE] < 2**62) & (clock[:, k.LENGTH] >= 0)
+            & (clock[:, k.LENGTH] <= len(self._panel)) & np.isin(clock[:, k.ENDED], (0, 1)),
+            "book": np.isfinite(book).all(axis=1) & (book[:, k.EQUITY] > 0.0) & (book[:, k.PEAK] >= book[:, k.EQUITY]),
+            "held": np.isfinite(held).all(axis=(1, 2))
+            & ((held[:, k.UNITS] == 0.0) | (held[:, k.ENTRY] > 0.0)).all(axis=1),
+            "ring": (np.isfinite(ring) & (ring >= 0.0)).all(axis=1),
+        }  # fmt: skip
+        checked: dict[str, NDArray[Any]] = {"clock": clock, "book": book, "held": held, "ring": ring}
+        for name, good in sound.items():
+            if not good.all():
+                env = int(np.argmin(good))
+                raise CheckpointError(
+                    f"the state of the envs: {name} of env {env} holds what no account can have, "
+                    f"{checked[name][env].ravel().tolist()!r:.80}; take an older checkpoint"
+                )
 
 
 def cut_state(state: Mapping[str, Any], envs: slice) -> dict[str, Any]:
-    """Of a state that `state_dict` gave, the part of some envs."""
+    """The part of some envs in a state that `state_dict` gave."""
     return {key: value[envs].copy() if key in _STATE else value for key, value in state.items()}
 
 

@@ -4,14 +4,15 @@ Absent bars are NaN in every column and False in `present`. Missing volume is Na
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leeward.errors import DataError
+from leeward.market.problems import Problem
 
 __all__ = ["Bars", "FloatArray", "SECONDS_PER_YEAR"]
 
@@ -34,6 +35,7 @@ class Bars:
     volume: FloatArray
     extra: Mapping[str, FloatArray] = field(default_factory=dict)  # the user's feature_* columns, (n, A) each
     source: str = "memory"
+    problems: tuple[Problem, ...] = ()  # warnings and notes: what was guessed, ignored or looks wrong
 
     def __post_init__(self) -> None:
         shape = (len(self.time), len(self.assets))
@@ -134,6 +136,34 @@ class Bars:
         for name in sorted(self.extra):
             digest.update(np.ascontiguousarray(self.extra[name]).tobytes())
         return digest.hexdigest()
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two bars: the spacing that occurs most often."""
+        sizes, counts = np.unique(np.diff(self.time.astype(np.int64)), return_counts=True)
+        if len(sizes) == 0:
+            raise DataError(f"{self.source}: one bar has no spacing; at least two are needed")
+        return float(sizes[counts.argmax()]) * 1e-9
+
+    def chosen(self, names: Sequence[str]) -> "Bars":
+        """These assets alone, in this order; the union of their times."""
+        at = [self.assets.index(name) for name in names]
+        rows = self.present[:, at].any(axis=1)
+
+        def taken(column: FloatArray) -> FloatArray:
+            return np.ascontiguousarray(column[rows][:, at])
+
+        return replace(
+            self,
+            time=self.time[rows],
+            assets=tuple(names),
+            open=taken(self.open),
+            high=taken(self.high),
+            low=taken(self.low),
+            close=taken(self.close),
+            volume=taken(self.volume),
+            extra={name: taken(column) for name, column in self.extra.items()},
+        )
 
     def __repr__(self) -> str:
         first, last = (str(time.astype("datetime64[s]")) for time in (self.time[0], self.time[-1]))

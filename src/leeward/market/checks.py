@@ -11,8 +11,13 @@ from leeward.market.problems import Problem
 
 __all__ = ["examine"]
 
-# A gap is a spacing above 3 × the largest spacing that occurs at least five times, so weekends and holidays are none.
+# A gap is a spacing above 3 × the largest spacing that occurs at least five times, unless the calendar explains it: a
+# third of it or more are hours of the week at which there are no bars in other weeks (on a weekend, if there is no
+# other week), and no more than two usual days are missing.
 _GAP_FACTOR, _GAP_OCCURRENCES = 3, 5
+_CLOSED_SHARE, _HOLIDAYS = 1.0 / 3.0, 2.0
+_HOUR, _WEEK = 3_600 * 10**9, 168
+_FRIDAY_NIGHT, _SUNDAY_NIGHT = 20 + 4 * 24, 23 + 6 * 24  # hours since Monday 00:00 UTC
 _SPLIT_RATIOS = np.array([1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0])
 _SPLIT_TOLERANCE = 0.03
 _NO_TIME = np.iinfo(np.int64).min
@@ -22,8 +27,10 @@ def examine(columns: Columns, *, allow_gaps: bool) -> list[Problem]:
     """All problems of one table: those found while it was read, then its values, then its times asset by asset."""
     problems = list(columns.problems)
     problems += _check_values(columns)
-    for asset in np.unique(columns.asset):
-        of_asset = np.flatnonzero((columns.asset == asset) & (columns.time != _NO_TIME))
+    _, asset, counts = np.unique(columns.asset, return_inverse=True, return_counts=True)
+    order = np.argsort(asset, kind="stable")
+    for rows in np.split(order, np.cumsum(counts)[:-1]):
+        of_asset = rows[columns.time[rows] != _NO_TIME]
         problems += _check_times(columns, of_asset, allow_gaps)
         problems += _check_splits(columns, of_asset)
     return problems
@@ -91,6 +98,7 @@ def _check_gaps(columns: Columns, time: NDArray[np.int64], rows: NDArray[np.int6
     if len(usual) == 0:
         return []
     largest = usual.max()
+    wide = [i for i in np.flatnonzero(spacing > _GAP_FACTOR * largest) if not _is_closed(time, int(i))]
     severity: Literal["error", "warning"] = "warning" if allow_gaps else "error"
     return [
         Problem(
@@ -101,8 +109,31 @@ def _check_gaps(columns: Columns, time: NDArray[np.int64], rows: NDArray[np.int6
             severity,
             columns.where,
         )
-        for i in np.flatnonzero(spacing > _GAP_FACTOR * largest)
+        for i in wide
     ]
+
+
+def _is_closed(time: NDArray[np.int64], before: int) -> bool:
+    """Whether the calendar explains why nothing stands between bar `before` and the next: a weekend, a holiday."""
+    daily = bool((time % (24 * _HOUR) == time[0] % (24 * _HOUR)).all())
+    size = 24 * _HOUR if daily else _HOUR
+    slots = time // size + (3 if daily else 3 * 24)  # 1970-01-01 was a Thursday: week 0 begins on its Monday
+    in_week = 7 if daily else _WEEK
+    inside = np.arange(slots[before] + 1, slots[before + 1])
+    if len(inside) == 0:
+        return False
+    seen = np.unique(slots)
+    week, hour = seen // in_week, seen % in_week
+    others = np.setdiff1d(np.arange(week[0], week[-1] + 1), inside // in_week)  # weeks that the gap does not touch
+    if len(others):
+        kept = np.isin(week, others)
+        expected = np.bincount(hour[kept], minlength=in_week) / len(others)
+    else:
+        hours = np.arange(in_week) * (24 if daily else 1)
+        expected = ((hours < _FRIDAY_NIGHT) | (hours >= _SUNDAY_NIGHT)).astype(np.float64)
+    missing = expected[inside % in_week]
+    a_day = expected.sum() / max(1, np.count_nonzero(expected.reshape(7, -1).sum(axis=1) > 0.5))
+    return bool((missing < 0.5).mean() >= _CLOSED_SHARE and missing.sum() <= _HOLIDAYS * a_day)
 
 
 def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem]:
@@ -121,7 +152,8 @@ def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem
         Problem(
             int(columns.rows[kept[i + 1]]),
             "unadjusted split",
-            f"the open is {jump[i]:.4g} times apart from the close before, like a {_SPLIT_RATIOS[ratio]:g}:1 split",
+            f"the open is {jump[i]:.4g} times apart from the close before, like a {_SPLIT_RATIOS[ratio]:g}:1 split; "
+            "adjust the prices, or add a column Adj Close or Stock Splits",
             "warning",
             columns.where,
         )

@@ -1,6 +1,6 @@
 """From a config to prepared arrays: bars, scaled features, validity, splits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,11 +12,12 @@ from leeward.config.trading import DataConfig
 from leeward.errors import ArgumentError, DataError, did_you_mean
 from leeward.market.bars import Bars
 from leeward.market.features import FEATURES, chosen_features, compute_feature, is_attackable, longest_look_back
+from leeward.market.leaks import leaking_features
 from leeward.market.scaling import Scaler, fit_column
 from leeward.market.sources import load
 from leeward.market.splits import Split, split_bars, whole
 
-__all__ = ["Market", "prepare"]
+__all__ = ["Market", "fit_scaler", "prepare"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,9 +86,10 @@ def prepare(
     """
     config = config or DataConfig()
     panel = bars if isinstance(bars, Bars) else load(config.source if bars is None else bars, config)
+    panel = replace(panel, problems=(*panel.problems, *leaking_features(panel)))
     if scaler is None:
         names = chosen_features(panel, config.features)
-        splits = split_bars(len(panel), longest_look_back(names), config.splits, source=panel.source)
+        splits = split_bars(panel.time, longest_look_back(names), config.splits, source=panel.source)
     else:
         names = _names_of(scaler, panel)
         splits = _splits_of_new_bars(panel, longest_look_back(names), config)
@@ -110,6 +112,16 @@ def prepare(
     )
 
 
+def fit_scaler(bars: Bars, config: DataConfig) -> Scaler:
+    """What `prepare` fits on the train split of these bars, without the rest."""
+    names = chosen_features(bars, config.features)
+    train = split_bars(bars.time, longest_look_back(names), config.splits, source=bars.source)["train"]
+    fitted = np.zeros((2, len(names)))
+    for f, name in enumerate(names):
+        fitted[:, f] = fit_column(compute_feature(bars, name)[train.start : train.end], name, source=bars.source)
+    return Scaler(names, fitted[0], fitted[1], config.feature_clip)
+
+
 def _flags(bars: Bars, names: tuple[str, ...], valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(n, A): bar there and all features valid. An asset that has had no volume so far is not asked for it."""
     needs_volume = np.array([name in FEATURES and FEATURES[name].needs_volume for name in names], dtype=np.bool_)
@@ -120,7 +132,7 @@ def _flags(bars: Bars, names: tuple[str, ...], valid: NDArray[np.bool_]) -> NDAr
 def _splits_of_new_bars(bars: Bars, look_back: int, config: DataConfig) -> dict[str, Split]:
     everything = {"whole": whole(len(bars), look_back, source=bars.source)}
     try:
-        return everything | split_bars(len(bars), look_back, config.splits, source=bars.source)
+        return everything | split_bars(bars.time, look_back, config.splits, source=bars.source)
     except DataError:  # a few new bars to run a trained agent on: only the whole of them makes sense
         return everything
 

@@ -14,12 +14,15 @@ MOST_PER_KIND = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """A fault. `row` is the line of a text file (header = 1) or the 1-based row of a frame; None: the whole file."""
+    """A fault; a note says what was guessed or left out.
+
+    `row` is the line of a text file (header = 1) or the 1-based row of a frame; None: the whole file.
+    """
 
     row: int | None
     kind: str
     message: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "note"] = "error"
     where: str = ""
 
     def __str__(self) -> str:

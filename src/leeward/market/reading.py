@@ -1,27 +1,41 @@
-"""Files as raw tables: text or Parquet, before anything is known about their columns.
+"""Files as raw tables: text, JSON, Parquet or Feather, before anything is known about their columns.
 
 The fast way is pandas' C parser. When something about the lines is odd (ragged rows, empty cells), the file is read
 again line by line, so that every problem carries the line it stands on.
 """
 
+import codecs
 import csv
 import gzip
 import io
-from dataclasses import dataclass, field
+import re
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.errors import DataError, MissingExtra
+from leeward.market.json_rows import json_frames
+from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
+from leeward.market.unnamed import name_columns
 
 __all__ = ["CCXT_COLUMNS", "Table", "read_file", "SUFFIXES"]
 
-SUFFIXES = (".csv", ".csv.gz", ".txt", ".tsv", ".parquet", ".pq")
+FEATHER = (".feather", ".arrow")
+TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
+SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", ".parquet", ".pq", *FEATHER)
 CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
+_EXPANSION = 100  # times: text of numbers shrinks to a tenth, and not to a hundredth
+_TOO_LARGE = f"expands to more than {_EXPANSION} times its size; no file of bars does"
+_PARQUET_ROOM = 1 << 26  # bytes in memory that any Parquet file may take
 
 
 @dataclass
@@ -32,27 +46,75 @@ class Table:
     rows: NDArray[np.int64]
     where: str
     problems: list[Problem] = field(default_factory=list)
+    decimal_comma: bool = False  # what 1,234 is, where nothing else tells
+
+    def note(self, text: str) -> None:
+        """Say what was guessed or left out."""
+        self.problems.append(Problem(None, "read as", text, "note", self.where))
 
 
 def read_file(path: Path) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
-    if path.suffix in (".parquet", ".pq"):
+    if path.suffix in (".parquet", ".pq", *FEATHER):
         return _read_parquet(path)
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-        try:
-            head = stream.read(_SNIFFED_BYTES)
-        except gzip.BadGzipFile:
-            return _unreadable(path, "binary", "ends in .gz but is not a gzip file")
+    if path.suffix == ".zip":
+        return _read_zip(path)
+    try:
+        content = _expanded(path) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        return _unreadable(path, "binary", f"ends in .gz but is not a whole gzip file ({error})")
+    if content is None:
+        return _unreadable(path, "binary", _TOO_LARGE)
+    head = content[:_SNIFFED_BYTES]
     unreadable = _what_is_this(path, head)
     if unreadable:
         return unreadable
-    return _read_text(path, head.decode("utf-8-sig", errors="ignore"))
+    if head.lstrip(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
+        return _read_json(path, content)
+    return _read_text(path, content, head.decode("utf-8-sig", errors="ignore"))
+
+
+def _expanded(path: Path) -> bytes | None:
+    """The text of a gzip file; None for one that expands as no text of numbers does."""
+    most = _most_bytes(path)
+    with gzip.open(path, "rb") as stream:
+        content = stream.read(most + 1)
+    return content if len(content) <= most else None
+
+
+def _most_bytes(path: Path) -> int:
+    """What a compressed file of bars may expand to."""
+    return _EXPANSION * path.stat().st_size + _SNIFFED_BYTES
+
+
+def _read_zip(path: Path) -> Table:
+    """The one file of bars in an archive, as the exchanges hand them out."""
+    if not zipfile.is_zipfile(path):
+        return _unreadable(path, "binary", "ends in .zip but is not a zip file")
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith(SUFFIXES) and not name.startswith("__MACOSX")]
+        if len(names) != 1:
+            return _unreadable(
+                path,
+                "binary",
+                f"expected one file of bars in the archive, got {len(names)}; unpack it into a directory",
+            )
+        if archive.getinfo(names[0]).file_size > _most_bytes(path):
+            return _unreadable(path, "binary", _TOO_LARGE)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                table = read_file(Path(archive.extract(names[0], folder)))
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            return _unreadable(path, "binary", f"ends in .zip but cannot be unpacked ({error})")
+    table.where = f"{path}:{names[0]}"
+    table.problems = [replace(problem, where=table.where) for problem in table.problems]
+    return table
 
 
 def _what_is_this(path: Path, head: bytes) -> Table | None:
-    if not head.strip():
+    if not head.removeprefix(codecs.BOM_UTF8).strip():
         return _unreadable(path, "empty", "the file is empty; expected a header and one line per bar")
     if b"\0" in head:
         return _unreadable(path, "binary", "the file is binary; expected UTF-8 text or a .parquet file")
@@ -62,7 +124,8 @@ def _what_is_this(path: Path, head: bytes) -> Table | None:
     except UnicodeDecodeError as error:
         if len(head) < _SNIFFED_BYTES or error.start < len(head) - 8:
             return _unreadable(path, "binary", f"byte {error.start} is not UTF-8 text; save the file as UTF-8")
-    if head.decode("utf-8-sig", errors="ignore").lstrip()[:1] == "<":
+    # <DATE> and <TICKER> are names of columns, as Stooq and MetaTrader write them.
+    if re.match(r"\s*<(?!(date|ticker)>)", head.decode("utf-8-sig", errors="ignore"), re.IGNORECASE):
         return _unreadable(path, "html", "the file is HTML or XML, perhaps a saved web page; download the CSV")
     return None
 
@@ -71,88 +134,148 @@ def _unreadable(path: Path, kind: str, message: str) -> Table:
     return Table(pd.DataFrame(), np.zeros(0, np.int64), str(path), [Problem(None, kind, message, where=str(path))])
 
 
-def _read_text(path: Path, head: str) -> Table:
-    first = head.splitlines()[0]
-    separator = max(",;\t", key=first.count)
-    cells = next(csv.reader([first], delimiter=separator))
-    headerless = len(cells) >= 6 and all(_is_number(cell) for cell in cells[:6])
-    names = [*CCXT_COLUMNS, *(f"column_{i}" for i in range(6, len(cells)))] if headerless else None
+def _read_text(path: Path, content: bytes, head: str) -> Table:
+    layout = find_layout(head)
+    width = len(layout.names) if layout.names is not None else None
     try:
         frame = pd.read_csv(
-            path, sep=separator, encoding="utf-8-sig", skip_blank_lines=False, names=names, low_memory=False
+            io.BytesIO(content),
+            sep=layout.separator,
+            encoding="utf-8-sig",
+            skip_blank_lines=False,
+            header=None,
+            skiprows=layout.first,
+            names=None if width is None else range(width),
+            dtype=str if width is None else None,  # 000000 is a clock, and 0 is none
+            low_memory=False,
         )
-    except (pd.errors.ParserError, UnicodeDecodeError, ValueError):
-        return _read_lines(path, separator, names)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError):
+        return _read_lines(path, content, layout)
     if not isinstance(frame.index, pd.RangeIndex) or bool(frame.isna().to_numpy().any()):
-        return _read_lines(path, separator, names)
-    table = Table(frame, np.arange(len(frame), dtype=np.int64) + (1 if names else 2), str(path))
-    return _finish_text(table, separator)
+        return _read_lines(path, content, layout)
+    rows = np.arange(len(frame), dtype=np.int64) + layout.first + 1
+    return _finish_text(Table(frame, rows, str(path)), layout)
 
 
-def _read_lines(path: Path, separator: str, names: list[str] | None) -> Table:
+def _read_lines(path: Path, content: bytes, layout: Layout) -> Table:
     """Line by line: cells stay text, rows with another number of cells are left out and named."""
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     try:
-        text = raw.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return _unreadable(path, "binary", f"byte {error.start} is not UTF-8 text; save the file as UTF-8")
-    reader = csv.reader(io.StringIO(text), delimiter=separator)
-    header = names or next(reader)
+    # Lines end as everywhere else: a lone carriage return is one too, which the csv module takes for a part of a cell.
+    stream = io.StringIO(text, newline=None)
+    for _ in range(layout.first):
+        stream.readline()
+    reader = csv.reader(stream, delimiter=layout.separator)
+    try:
+        return _numbered(path, reader, layout)
+    except csv.Error as error:
+        message = f"{error}; correct or drop the line"
+        problem = Problem(reader.line_num + layout.first, "ragged row", message, where=str(path))
+        return Table(pd.DataFrame(), np.zeros(0, np.int64), str(path), [problem])
+
+
+def _numbered(path: Path, reader: Any, layout: Layout) -> Table:
+    width = None if layout.names is None else len(layout.names)
     kept: list[list[str]] = []
     rows: list[int] = []
     problems: list[Problem] = []
     for cells in reader:
+        row = reader.line_num + layout.first
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) != len(header):
-            message = f"expected {len(header)} cells like the header, got {len(cells)}; correct or drop the line"
-            problems.append(Problem(reader.line_num, "ragged row", message, where=str(path)))
+        width = width or len(cells)
+        if len(cells) == width + 1 and not cells[-1].strip():
+            cells = cells[:-1]  # a separator at the end of every line
+        if len(cells) != width:
+            message = f"expected {width} cells like the header, got {len(cells)}; correct or drop the line"
+            problems.append(Problem(row, "ragged row", message, where=str(path)))
             continue
         kept.append(cells)
-        rows.append(reader.line_num)
-    frame = pd.DataFrame(kept, columns=pd.Index(_distinct(header)), dtype=object)
-    return _finish_text(Table(frame, np.asarray(rows, dtype=np.int64), str(path), problems), separator)
+        rows.append(row)
+    frame = pd.DataFrame(kept, columns=range(width or 0), dtype=object)
+    return _finish_text(Table(frame, np.asarray(rows, dtype=np.int64), str(path), problems), layout)
 
 
-def _distinct(header: list[str]) -> list[str]:
-    """Repeated names get a suffix, as pandas does, so that each column can be addressed."""
-    seen: dict[str, int] = {}
-    names = []
-    for name in header:
-        seen[name] = seen.get(name, -1) + 1
-        names.append(f"{name}.{seen[name]}" if seen[name] else name)
-    return names
-
-
-def _finish_text(table: Table, separator: str) -> Table:
+def _finish_text(table: Table, layout: Layout) -> Table:
+    table.decimal_comma = layout.separator != ","
+    if layout.before:
+        table.note(f"what stands above the header is left out: {layout.before[:80]!r}")
+    if layout.names is None:
+        return _with_names(table)
+    pairs = [name for name in layout.names if isinstance(name, tuple)]
+    table.frame.columns = pd.MultiIndex.from_tuples(pairs) if pairs else pd.Index(layout.names)
     if len(table.frame) == 0 and not table.problems:
         message = "the file has a header and no bar"
         table.problems.append(Problem(None, "header only", message, where=table.where))
-    if separator == ";":
-        for name in table.frame.columns:
-            column = table.frame[name]
-            if not pd.api.types.is_numeric_dtype(column) and column.astype(str).str.fullmatch(r"-?\d+,\d+").any():
-                # 1,5 is 1.5 where cells are separated by semicolons.
-                table.frame[name] = column.astype(str).str.replace(",", ".", regex=False)
     return table
+
+
+def _with_names(table: Table) -> Table:
+    """Columns without a header, named by what they hold."""
+    found = name_columns(table.frame)
+    if found is None:
+        message = "no header, and the columns are not a time, four prices and a volume; add a header line"
+        table.problems.append(Problem(None, "missing column", message, where=table.where))
+        table.frame = pd.DataFrame()
+        return table
+    names, said = found
+    table.frame.columns = pd.Index(names)
+    table.note(said)
+    return table
+
+
+def _read_json(path: Path, raw: bytes) -> Table:
+    try:
+        frames = json_frames(raw.decode("utf-8-sig"))
+    except ValueError as error:
+        return _unreadable(path, "binary", f"not JSON: {error}; save the answer of the exchange as it came")
+    if not frames:
+        return _unreadable(path, "missing column", "no list of bars in this JSON; expected rows or records of bars")
+    tables = []
+    for name, frame in frames.items():
+        part = Table(frame, np.arange(1, len(frame) + 1, dtype=np.int64), str(path))
+        part = _with_names(part) if not any(isinstance(c, str) for c in frame.columns) else part
+        if part.problems and part.frame.empty:
+            return part
+        if name and "asset" not in part.frame:
+            part.frame["asset"] = name
+        tables.append(part)
+    whole = pd.concat([part.frame for part in tables], ignore_index=True)
+    rows = np.arange(1, len(whole) + 1, dtype=np.int64)
+    return Table(whole, rows, str(path), [problem for part in tables for problem in part.problems])
 
 
 def _read_parquet(path: Path) -> Table:
     try:
         import pyarrow
+        import pyarrow.feather
         import pyarrow.parquet
     except ImportError:
         raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
     try:
-        frame = pyarrow.parquet.read_table(path).to_pandas()
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        return _unreadable(path, "binary", f"not a readable Parquet file: {error}")
+        if path.suffix in FEATHER:
+            frame = pyarrow.feather.read_table(path).to_pandas()
+        else:
+            about = pyarrow.parquet.read_metadata(path)
+            if about.num_rows * about.num_columns * 8 > _EXPANSION * path.stat().st_size + _PARQUET_ROOM:
+                message = (
+                    f"says that it has {about.num_rows:,} rows, which {path.stat().st_size:,} bytes of bars do not hold"
+                )
+                return _unreadable(path, "binary", message)
+            frame = pyarrow.parquet.read_table(path).to_pandas()
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+        OverflowError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        message = f"not a readable Parquet or Feather file: {' '.join(str(error).split())[:200]}"
+        return _unreadable(path, "binary", message)
+    if frame.empty:
+        return _unreadable(path, "empty", "there is no bar in it")
     return Table(frame, np.arange(1, len(frame) + 1, dtype=np.int64), str(path))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -32,6 +32,22 @@ class Scaler:
             scaled = np.clip(scaled, -self.clip, self.clip)
         return np.asarray(np.nan_to_num(scaled, nan=0.0), dtype=np.float32)
 
+    def difference(self, other: "Scaler", *, tolerance: float = 0.0) -> str | None:
+        """What sets `other` apart, in words; None when nothing does by more than `tolerance` standard deviations."""
+        if self.names != other.names:
+            return f"the features are {', '.join(other.names)}, not {', '.join(self.names)}"
+        if self.clip != other.clip:
+            return f"values are clipped at {other.clip}, not {self.clip}"
+        room = tolerance * self.std
+        far = (np.abs(other.mean - self.mean) > room) | (np.abs(other.std - self.std) > room)  # (F,)
+        if not far.any():
+            return None
+        f = int(np.argmax(far))
+        return (
+            f"{self.names[f]} has mean {other.mean[f]!s} and standard deviation {other.std[f]!s}, "
+            f"not {self.mean[f]!s} and {self.std[f]!s}"
+        )
+
     def state_dict(self) -> dict[str, Any]:
         return {"names": list(self.names), "mean": self.mean.copy(), "std": self.std.copy(), "clip": self.clip}
 

@@ -1,6 +1,7 @@
 """Bars from files, frames and rows: every source goes through the same reading and the same checks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,56 +14,71 @@ from leeward.errors import DataError, did_you_mean
 from leeward.market import samples
 from leeward.market.bars import Bars, FloatArray
 from leeward.market.checks import examine
-from leeward.market.columns import PRICES, USER_FEATURE, Columns, read_columns
+from leeward.market.columns import ACTIONS, PRICES, USER_FEATURE, Columns, holds_bars, read_columns
+from leeward.market.corporate_actions import apply_actions
 from leeward.market.problems import Problem, limited, raise_on_errors
 from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file
 
-__all__ = ["Source", "check", "from_ccxt", "from_frame", "load"]
+__all__ = ["Source", "check", "examined", "from_ccxt", "from_frame", "load"]
 
 Source: TypeAlias = "str | Path | pd.DataFrame | Sequence[Sequence[float]]"
 _SAMPLE = "sample:"
+_SPARSEST, _ANY_PANEL = 20, 1_000_000  # places of a panel per bar that is there, and how many it may have in any case
 
 
-def load(source: Source, config: DataConfig | None = None) -> Bars:
-    """Bars of a file, a directory, sample:NAME, a DataFrame or ccxt rows; raises DataError when they are wrong."""
-    config = config or DataConfig()
-    if isinstance(source, str) and source.startswith(_SAMPLE):
-        made = samples.SYNTHETIC.get(source.removeprefix(_SAMPLE))
-        if made is not None:
-            return made(config.seed, config.n_bars)
-    name, tables = _tables(source)
-    parts, problems = _read(tables, config)
+def load(source: Source, config: DataConfig | None = None, *, name: str = "asset") -> Bars:
+    """Bars of a file, a directory, sample:NAME, a DataFrame or ccxt rows; raises DataError when they are wrong.
+
+    `name` is that of the only asset of a DataFrame or of rows, which cannot say it themselves.
+    """
+    problems, bars = examined(source, config, name=name)
     raise_on_errors(problems)
-    return _assemble(parts, name, config)
+    assert bars is not None
+    return bars
 
 
 def check(source: Source, config: DataConfig | None = None) -> list[Problem]:
     """Every problem of a source, at most 20 of a kind and then a count. Empty: nothing is wrong with these bars."""
+    return limited(examined(source, config)[0])
+
+
+def examined(
+    source: Source, config: DataConfig | None = None, *, name: str = "asset"
+) -> tuple[list[Problem], Bars | None]:
+    """Every problem of a source, and its bars if there is no error among them."""
     config = config or DataConfig()
-    if isinstance(source, str) and source.startswith(_SAMPLE) and source.removeprefix(_SAMPLE) in samples.SYNTHETIC:
-        return []
-    return limited(_read(_tables(source)[1], config)[1])
+    if isinstance(source, str) and source.startswith(_SAMPLE):
+        made = samples.SYNTHETIC.get(source.removeprefix(_SAMPLE))
+        if made is not None:
+            return [], made(config.seed, config.n_bars)
+    where, tables = _tables(source, name)
+    ignored = _left_out(tables, where) if len(tables) > 1 else []
+    parts, problems = _read(tables, config)
+    problems = ignored + problems
+    if any(problem.severity == "error" for problem in problems):
+        return problems, None
+    return problems, replace(_assemble(parts, where, config), problems=tuple(limited(problems)))
 
 
-def from_frame(frame: pd.DataFrame, config: DataConfig | None = None) -> Bars:
+def from_frame(frame: pd.DataFrame, config: DataConfig | None = None, *, name: str = "asset") -> Bars:
     """Bars of a DataFrame: backtesting.py, yfinance (also many tickers), lower-case names, or FinRL's long format."""
-    return load(frame, config)
+    return load(frame, config, name=name)
 
 
-def from_ccxt(rows: Sequence[Sequence[float]], config: DataConfig | None = None) -> Bars:
+def from_ccxt(rows: Sequence[Sequence[float]], config: DataConfig | None = None, *, name: str = "asset") -> Bars:
     """Bars of ccxt's fetch_ohlcv rows: [epoch ms, open, high, low, close, volume]."""
-    return load(rows, config)
+    return load(rows, config, name=name)
 
 
-def _tables(source: Source) -> tuple[str, list[tuple[str, Table]]]:
+def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, Table]]]:
     """Name of the source, and (asset, table) for each of its parts."""
     if isinstance(source, pd.DataFrame):
         rows = np.arange(1, len(source) + 1, dtype=np.int64)
-        return "DataFrame", [("asset", _not_empty(Table(source, rows, "DataFrame")))]
+        return "DataFrame", [(asset, _not_empty(Table(source, rows, "DataFrame")))]
     if not isinstance(source, str | Path):
         frame = pd.DataFrame([list(row)[:6] for row in source], columns=pd.Index(CCXT_COLUMNS))
         rows = np.arange(1, len(frame) + 1, dtype=np.int64)
-        return "ccxt rows", [("asset", _not_empty(Table(frame, rows, "ccxt rows")))]
+        return "ccxt rows", [(asset, _not_empty(Table(frame, rows, "ccxt rows")))]
     if isinstance(source, str) and source.startswith(_SAMPLE):
         name = source.removeprefix(_SAMPLE)
         if name not in samples.PACKAGED:
@@ -72,10 +88,20 @@ def _tables(source: Source) -> tuple[str, list[tuple[str, Table]]]:
     path = Path(source)
     if not path.is_dir():
         return str(path), [(_stem(path), read_file(path))]
-    files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+    files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and not file.name.startswith("."))
     if not files:
         raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
     return str(path), [(_stem(file), read_file(file)) for file in files]
+
+
+def _left_out(tables: list[tuple[str, Table]], path: str) -> list[Problem]:
+    """Of a directory: files without any column of bars are something else, which is said."""
+    others = [table for _, table in tables if not holds_bars(table)]
+    if len(others) == len(tables):
+        return []  # then what is wrong with them is the news
+    for table in others:
+        tables[:] = [(asset, kept) for asset, kept in tables if kept is not table]
+    return [Problem(None, "ignored", f"{Path(table.where).name} holds no bars", "note", path) for table in others]
 
 
 def _stem(path: Path) -> str:
@@ -92,10 +118,11 @@ def _read(tables: list[tuple[str, Table]], config: DataConfig) -> tuple[list[Col
     parts: list[Columns] = []
     problems: list[Problem] = []
     for asset, table in tables:
-        columns = read_columns(table, asset=asset, time_zone=config.time_zone)
+        columns = read_columns(table, asset=asset, time_zone=config.time_zone, renamed=config.columns)
         if columns is None:
             problems += table.problems
         else:
+            _apply(columns, config)
             problems += examine(columns, allow_gaps=config.allow_gaps)
             parts.append(columns)
     return parts, problems
@@ -112,18 +139,55 @@ def _assemble(parts: list[Columns], name: str, config: DataConfig) -> Bars:
     time = np.sort(np.concatenate([part.time for part in parts]), kind="stable")
     time = time[np.diff(time, prepend=time[:1] - 1) != 0]
     assets = tuple(dict.fromkeys(str(asset) for part in parts for asset in dict.fromkeys(part.asset)))
+    names = _renamed(assets, config.assets, name)
     extra = sorted({column for part in parts for column in part.values if column.startswith(USER_FEATURE)})
+    cells, n_bars = len(time) * len(assets), sum(len(part.time) for part in parts)
+    if cells > _SPARSEST * n_bars + _ANY_PANEL:
+        raise DataError(
+            f"{name}: {len(assets):,} assets have {n_bars:,} bars at {len(time):,} different times, so that the table "
+            f"of all of them would have {cells:,} places, nearly all empty; give assets that trade at the same times"
+        )
     panel = {column: np.full((len(time), len(assets)), np.nan) for column in (*PRICES, "volume", *extra)}
     index = {asset: i for i, asset in enumerate(assets)}
     for part in parts:
         row = np.searchsorted(time, part.time)
-        names, inverse = np.unique(part.asset, return_inverse=True)
-        column = np.array([index[str(asset)] for asset in names])[inverse]
+        found, inverse = np.unique(part.asset, return_inverse=True)
+        column = np.array([index[str(asset)] for asset in found])[inverse]
         for key, values in part.values.items():
             if key in panel:
                 panel[key][row, column] = values
-    ohlcv = {key: panel[key] for key in (*PRICES, "volume")}
-    return Bars(time.astype("datetime64[ns]"), assets, **ohlcv, extra={key: panel[key] for key in extra}, source=name)
+    bars = Bars(
+        time.astype("datetime64[ns]"),
+        assets,
+        open=panel["open"],
+        high=panel["high"],
+        low=panel["low"],
+        close=panel["close"],
+        volume=panel["volume"],
+        extra={key: panel[key] for key in extra},
+        source=name,
+    )
+    kept = bars if len(names) == len(assets) else bars.chosen(tuple(names))
+    return replace(kept, assets=tuple(names.values()))
+
+
+def _renamed(assets: tuple[str, ...], wanted: Mapping[str, str | None], source: str) -> dict[str, str]:
+    """Name in the file -> name to use, without those that are left out."""
+    for name in wanted:
+        if name not in assets:
+            raise DataError(f"{source}: data.assets: no asset {name!r} in it; {did_you_mean(name, assets)}")
+    names = {name: str(wanted.get(name, name)) for name in assets if wanted.get(name, name) is not None}
+    if not names:
+        raise DataError(f"{source}: data.assets leaves every asset out; keep at least one of {', '.join(assets)}")
+    return names
+
+
+def _apply(columns: Columns, config: DataConfig) -> None:
+    """What other columns know about the prices: an adjusted close, or else splits and dividends."""
+    if config.adjust and "adj_close" not in columns.values:
+        apply_actions(columns, config.dividends)
+    for name in ACTIONS:
+        columns.values.pop(name, None)
 
 
 def _adjust(values: dict[str, FloatArray]) -> None:

@@ -11,10 +11,14 @@ from leeward.market.problems import Problem
 
 __all__ = ["read_times"]
 
-_OFFSET = r"(Z|[+-]\d{2}:?\d{2})\s*$"
+_OFFSET = r"(Z|[+-]\d{2}(?::?\d{2})?)\s*$"
+_ZONE = r" ((?:Africa|America|Asia|Atlantic|Australia|Europe|Pacific|US|Etc)/[A-Za-z_/+\-0-9]+|UTC|GMT)$"
+_DAYS = ("%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%y", "%d %b %y", "%Y%m%d")
 # A zone with daylight saving changes its offset by one hour, months apart; anything else is a mixture of zones.
 _DAYLIGHT_HOURS, _DAYLIGHT_DAYS = 1.0, 60.0
 # Epoch numbers of 1973..5138 in seconds; the factor of 1000 between units leaves no overlap.
+_FURTHEST = 9.2e18  # nanoseconds from 1970 that int64 holds: the years 1678 to 2261
+_CALENDAR = ((12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S"))  # digits, form
 _EPOCH_UNITS = ((1e8, 1e11, 10**9), (1e11, 1e14, 10**6), (1e14, 1e17, 10**3), (1e17, 1e20, 1))
 
 
@@ -22,16 +26,38 @@ def read_times(
     column: "pd.Series[Any]", rows: NDArray[np.int64], *, where: str, time_zone: str
 ) -> tuple[NDArray[np.int64], list[Problem]]:
     """Nanoseconds since 1970 in UTC, and the problems; an unreadable time is the smallest int64."""
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
-        return _nanoseconds(column.dt.tz_convert("UTC")), []
     if pd.api.types.is_datetime64_any_dtype(column):
-        return _localise(column, rows, where, time_zone)
-    if pd.api.types.is_numeric_dtype(column):
-        return _read_epoch(np.asarray(column, dtype=np.float64), rows, where)
+        known = _in_reach(column)
+        far = np.flatnonzero((known.isna() & column.notna()).to_numpy())
+        problems = [
+            Problem(int(rows[i]), "impossible date", f"{column.iloc[i]} is not in 1678 to 2261", where=where)
+            for i in far
+        ]
+        if isinstance(column.dtype, pd.DatetimeTZDtype):
+            return _nanoseconds(known.dt.tz_convert("UTC")), problems
+        nanoseconds, more = _localise(known, rows, where, time_zone)
+        return nanoseconds, problems + more
     numbers = pd.to_numeric(column, errors="coerce")
-    if len(numbers) and bool(numbers.notna().all()) and float(numbers.abs().min()) >= _EPOCH_UNITS[0][0]:
-        return _read_epoch(np.asarray(numbers, dtype=np.float64), rows, where)
+    large = len(numbers) and bool(numbers.notna().all()) and float(numbers.abs().min()) >= _EPOCH_UNITS[0][0]
+    if large or pd.api.types.is_numeric_dtype(column):
+        plain = np.asarray(numbers, dtype=np.float64)
+        if len(plain) and ((plain >= 19000101) & (plain <= 21001231) & (plain % 1 == 0)).all():
+            return _read_text(numbers.astype("int64").astype(str), rows, where, time_zone)  # 20240131 is a day
+        written = _calendar(plain)
+        if written is not None:
+            return _localise(written, rows, where, time_zone)
+        return _read_epoch(plain, rows, where)
     return _read_text(column.astype(str).str.strip(), rows, where, time_zone)
+
+
+def _calendar(numbers: NDArray[np.float64]) -> "pd.Series[pd.Timestamp] | None":
+    """Numbers that are dates written without signs, such as 202401020930; None when one of them is not such a date."""
+    for digits, form in _CALENDAR:
+        if len(numbers) and ((numbers >= 10 ** (digits - 1)) & (numbers < 10**digits)).all():
+            times = pd.to_datetime(pd.Series(numbers.astype(np.int64).astype(str)), format=form, errors="coerce")
+            if bool(times.notna().all()) and bool(times.dt.year.between(1900, 2100).all()):
+                return times
+    return None
 
 
 def _read_epoch(
@@ -39,7 +65,7 @@ def _read_epoch(
 ) -> tuple[NDArray[np.int64], list[Problem]]:
     nanoseconds = np.full(len(numbers), np.iinfo(np.int64).min)
     for low, high, factor in _EPOCH_UNITS:
-        inside = (np.abs(numbers) >= low) & (np.abs(numbers) < high)
+        inside = (np.abs(numbers) >= low) & (np.abs(numbers) < high) & (np.abs(numbers) * factor < _FURTHEST)
         nanoseconds[inside] = numbers[inside].astype(np.int64) * factor
     unread = np.flatnonzero(nanoseconds == np.iinfo(np.int64).min)
     problems = [
@@ -52,10 +78,14 @@ def _read_epoch(
 def _read_text(
     text: "pd.Series[str]", rows: NDArray[np.int64], where: str, time_zone: str
 ) -> tuple[NDArray[np.int64], list[Problem]]:
+    text = text.str.replace(r"\s+", " ", regex=True)
+    zones = text.str.extract(_ZONE, expand=False)
+    if len(zones) and zones.notna().all() and zones.nunique() == 1:  # as Interactive Brokers writes them
+        text, time_zone = text.str.replace(_ZONE, "", regex=True), str(zones.iloc[0])
     offsets = text.str.extract(_OFFSET, expand=False)
     # A date alone ("2024-01-02") ends like an offset ("01-02" does not, "-0102" would), so a clock is required.
     aware = offsets.notna() & text.str.contains(":", regex=False)
-    parsed = _parse(text, utc=bool(aware.any()))
+    parsed = _in_reach(_parse(text, utc=bool(aware.any())))
     problems = [
         Problem(int(rows[i]), "impossible date", f"{text.iloc[i]!r} is no date; correct or drop the line", where=where)
         for i in np.flatnonzero(parsed.isna().to_numpy())
@@ -70,23 +100,49 @@ def _read_text(
 
 def _parse(text: "pd.Series[str]", *, utc: bool) -> "pd.Series[pd.Timestamp]":
     sample = text[text != ""].head(1000)
-    separator = next((c for c in "./" if sample.str.match(rf"\d{{1,2}}\{c}\d{{1,2}}\{c}\d{{4}}").mean() > 0.5), None)
+    parts = r"\d{{1,2}}\{0}\d{{1,2}}\{0}(\d{{4}}|\d{{2}})\b"
+    separator = next((c for c in "./" if sample.str.match(parts.format(c)).mean() > 0.5), None)
+    clock = _clock(str(sample.iloc[0])) if len(sample) else ""
     if separator:
-        first = pd.to_numeric(text.str.extract(r"^(\d{1,2})", expand=False), errors="coerce")
-        # 31.12.2024 has the day first. 12/31/2024 has the month first, unless some first number can only be a day.
-        dayfirst = separator == "." or bool((first > 12).any())
-        day = separator.join(("%d", "%m", "%Y") if dayfirst else ("%m", "%d", "%Y"))
-        form = day + _clock(str(sample.iloc[0]))
-    else:
-        form = "%Y%m%d" if sample.str.fullmatch(r"\d{8}").mean() > 0.5 else "ISO8601"
-    return pd.to_datetime(text, format=form, errors="coerce", utc=utc)
+        year = "%Y" if sample.str.contains(r"\d{4}", regex=True).mean() > 0.5 else "%y"
+        orders = [separator.join(order) + clock for order in (("%m", "%d", year), ("%d", "%m", year))]
+        month_first, day_first = (pd.to_datetime(text, format=form, errors="coerce", utc=utc) for form in orders)
+        # 31.12.2024 has the day first. 12/31/2024 has the month first, unless the days then make no sense.
+        # Where both are in order, bars lie close together: 1, 2 and 3 February, not the first of three months.
+        day_wins = (_disorder(day_first), _span(day_first)) < (_disorder(month_first), _span(month_first))
+        return day_first if separator == "." or day_wins else month_first
+    if sample.str.match(r"\d{8}( |$)|[A-Za-z]{3,}|\d{1,2}[ -][A-Za-z]{3}").mean() > 0.5:
+        for day in _DAYS:
+            if pd.to_datetime(sample, format=day + clock, errors="coerce").notna().mean() > 0.5:
+                return pd.to_datetime(text, format=day + clock, errors="coerce", utc=utc)
+    return pd.to_datetime(text, format="ISO8601", errors="coerce", utc=utc)
+
+
+def _span(times: "pd.Series[pd.Timestamp]") -> float:
+    return float((times.max() - times.min()).total_seconds()) if times.notna().any() else 0.0
+
+
+def _disorder(times: "pd.Series[pd.Timestamp]") -> float:
+    """Share of steps that are no step or go against the rest: near 0 for bars in order, in either direction."""
+    steps = np.diff(times.dropna().to_numpy().astype("datetime64[ns]").astype(np.int64))
+    unread = float(times.isna().mean())
+    return unread + (0.0 if len(steps) == 0 else min(float((steps < 0).mean()), float((steps > 0).mean())))
+
+
+def _in_reach(times: "pd.Series[pd.Timestamp]") -> "pd.Series[pd.Timestamp]":
+    """NaT where nanoseconds in int64 do not reach: there they would wrap round to another century."""
+    return times.where(times.dt.year.between(1678, 2261))
 
 
 def _clock(time: str) -> str:
-    found = re.search(r" \d{1,2}:\d{2}(:\d{2})?(\.\d+)?", time)
+    if re.search(r" \d{6}$", time):
+        return " %H%M%S"
+    found = re.search(r" \d{1,2}:\d{2}(:\d{2})?(\.\d+)?( ?[AaPp][Mm])?", time)
     if found is None:
         return ""
-    return " %H:%M" + (":%S" if found.group(1) else "") + (".%f" if found.group(2) else "")
+    half = found.group(3)
+    clock = (" %I:%M" if half else " %H:%M") + (":%S" if found.group(1) else "") + (".%f" if found.group(2) else "")
+    return clock + ("" if not half else " %p" if half.startswith(" ") else "%p")
 
 
 def _localise(
@@ -149,4 +205,4 @@ def _mixed_zones(
 
 
 def _hours(offset: str) -> float:
-    return (-1.0 if offset[0] == "-" else 1.0) * (int(offset[1:3]) + int(offset[3:5]) / 60.0)
+    return (-1.0 if offset[0] == "-" else 1.0) * (int(offset[1:3]) + int(offset[3:5] or "0") / 60.0)

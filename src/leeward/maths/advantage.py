@@ -68,4 +68,5 @@ def _statistics(
     std = ((exact - mean).masked_fill(~real, 0.0).square().sum(axes, keepdim=True) / count).sqrt()
     floor = (rel_floor * exact.abs().amax(axes, keepdim=True)).clamp(min=abs_floor)
     floored = std < floor if mode != "none" else torch.zeros_like(std, dtype=torch.bool)
+    floored &= real.any(dim=0, keepdim=True) if mode == "per_env" else True  # an env without a real row has no spread
     return mean, std.clamp(min=torch.finfo(torch.float64).tiny), floored

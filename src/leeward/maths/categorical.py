@@ -75,5 +75,6 @@ def _check_support(support: Tensor) -> None:
         raise ShapeError(f"support must be one axis with at least two atoms, got shape {tuple(support.shape)}")
     check_finite(support=support)
     steps = support.diff()
-    if not bool((steps > 0).all()) or float(steps.max() - steps.min()) > 1e-3 * float(steps.mean()):
+    rounding = 4.0 * torch.finfo(support.dtype).eps * float(support.abs().max())
+    if not bool((steps > 0).all()) or float(steps.max() - steps.min()) > 1e-3 * float(steps.mean()) + rounding:
         raise ArgumentError("support must rise in even steps; make it with torch.linspace")

@@ -66,7 +66,7 @@ def value_at_risk(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
 
 
 def standard_error(samples: Tensor, alpha: float) -> Tensor:  # (..., M) -> (...)
-    """Of `from_samples`, for large M: the standard deviation of (ν − X)⁺/α over √M, ν the value at risk.
+    """The standard error of `from_samples` for large M: the spread of (ν − X)⁺/α over √M, ν the value at risk.
 
     CVaR = max_ν { ν − E(ν − X)⁺/α }, and at its maximum an error in ν counts in second order only (Trindade et al.
     2007, J. Banking & Finance 31). Samples are independent: for a time series it is too small, and so it is where an

@@ -6,7 +6,7 @@ from torch import Tensor
 from leeward.errors import ArgumentError, ShapeError
 from leeward.maths.checks import check_levels, check_same_shape
 
-__all__ = ["calibration_error", "coverage", "crossing_rate", "explained_variance"]
+__all__ = ["calibration_error", "coverage", "crossing_rate", "crossing_size", "explained_variance"]
 
 
 def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:  # (...) -> ()
@@ -51,3 +51,11 @@ def crossing_rate(quantiles: Tensor) -> Tensor:  # (..., N) -> ()
     if quantiles.shape[-1] < 2:
         return torch.zeros((), device=quantiles.device)
     return (quantiles.diff(dim=-1) < 0).float().mean()
+
+
+def crossing_size(quantiles: Tensor, weights: Tensor) -> Tensor:  # (..., N), (N,) -> ()
+    """How far quantiles are from being in order: the distance by which sorting moves them, in their own unit.
+
+    Σ_i w_i |q_(i) − q_i|, the mean over rows. Reduced: every axis.
+    """
+    return ((quantiles.sort(-1).values - quantiles).abs() * weights).sum(-1).mean()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-__all__ = ["Memory", "Observation", "forget", "map_observation"]
+__all__ = ["Memory", "Observation", "as_sequence", "forget", "map_observation", "rows_of"]
 
 Observation = Tensor | dict[str, Tensor]
 Memory = tuple[Tensor, ...]  # each (layers, B, H): (h, c) of an LSTM, (h,) of a GRU, () without memory
@@ -15,6 +15,16 @@ def map_observation(function: Callable[[Tensor], Tensor], observation: Observati
     if isinstance(observation, dict):
         return {key: function(value) for key, value in observation.items()}
     return function(observation)
+
+
+def as_sequence(observation: Observation) -> Observation:  # (B, ...) -> (1, B, ...)
+    """One step of B envs as sequences of length 1."""
+    return map_observation(lambda value: value.unsqueeze(0), observation)
+
+
+def rows_of(observation: Observation) -> Tensor:
+    """The first tensor of an observation, whose leading axes are those of all."""
+    return next(iter(observation.values())) if isinstance(observation, dict) else observation
 
 
 def forget(memory: Memory, starts: Tensor) -> Memory:  # each (layers, B, H), bool (B,)

@@ -63,13 +63,13 @@ def pgd_step(
     check_same_shape(delta=delta, gradient=gradient)
     check_not_negative(step=step)
     if mask is None:
-        return BALLS[ball](delta + step * ascent_direction(gradient, ball=ball), epsilon)
+        return project(delta + step * ascent_direction(gradient, ball=ball), epsilon=epsilon, ball=ball)
     check_mask(mask)
     if mask.shape != delta.shape[-1:]:
         raise ShapeError(f"mask needs one entry per feature, {tuple(delta.shape[-1:])}, got {tuple(mask.shape)}")
     allowed = gradient.masked_fill(~mask, 0.0)
     moved = delta + step * ascent_direction(allowed, ball=ball)
-    return BALLS[ball](moved.masked_fill(~mask, 0.0), epsilon)
+    return project(moved.masked_fill(~mask, 0.0), epsilon=epsilon, ball=ball)
 
 
 def random_in_ball(

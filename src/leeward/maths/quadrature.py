@@ -17,7 +17,7 @@ def gauss_legendre(n: int, low: float, high: float) -> tuple[Tensor, Tensor]:  #
         raise ArgumentError(f"a quadrature needs low < high, got {low} and {high}")
     _check_count(n)
     k = torch.arange(1, n, dtype=torch.float64)
-    nodes, vectors = _golub_welsch(n, k / (4.0 * k.square() - 1.0).sqrt())
+    nodes, vectors = _golub_welsch(k / (4.0 * k.square() - 1.0).sqrt())
     half = 0.5 * (high - low)
     return low + half * (nodes + 1.0), (high - low) * vectors
 
@@ -31,10 +31,10 @@ def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:  # -> (n,), (n,) float64
 
 @cache
 def _standard_normal(n: int) -> tuple[Tensor, Tensor]:
-    return _golub_welsch(n, torch.arange(1, n, dtype=torch.float64).sqrt())
+    return _golub_welsch(torch.arange(1, n, dtype=torch.float64).sqrt())
 
 
-def _golub_welsch(n: int, off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+def _golub_welsch(off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
     jacobi = torch.diag(off_diagonal, 1) + torch.diag(off_diagonal, -1)
     nodes, vectors = torch.linalg.eigh(jacobi)
     weights = vectors[0].square()

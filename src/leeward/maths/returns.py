@@ -82,7 +82,7 @@ def distributional_targets(
     G_t^m = r_t + γ (1 − terminated_t) X_t^m
     X_t^m = G_{t+1}^m with probability λ, where the trajectory goes on inside the rollout; else a draw from the
             successor's distribution, value i with probability w_i.
-    Regressing on the *mean* λ-return instead erases the variance of everything after the bootstrap (FINDINGS F2).
+    Regressing on the *mean* λ-return instead erases the variance of all that comes after (docs/lessons.md, F2).
     The M draws of one step are systematic: u_m = (m + U)/M with one uniform U, so that they cover the distribution
     evenly; each is still a draw by weight. Ours, after Dabney et al. 2018 (arXiv:1710.10044) for λ = 0. No reduction.
     """

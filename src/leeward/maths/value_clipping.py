@@ -58,8 +58,14 @@ def clip_categorical(new: Tensor, old: Tensor, support: Tensor, *, radius: float
         return new
     mean, centre = (new * support).sum(-1, keepdim=True), (old * support).sum(-1, keepdim=True)
     shift = (mean.clamp(centre - radius, centre + radius) - mean).detach().nan_to_num()
+    shifted = spread(support + shift, new, support)
+    # At the ends of the support mass cannot follow the shift; what is missing comes from the old distribution, whose
+    # mean is inside: (1 − t) shifted + t old, with the t that puts the mean on the edge of the radius.
+    moved = (shifted * support).sum(-1, keepdim=True)
+    edge = moved.clamp(centre - radius, centre + radius)
+    share = ((moved - edge) / (moved - centre)).detach().nan_to_num().clamp(0.0, 1.0)
     # Samples inside the radius keep their exact probabilities; so do those that are not finite, for the guard to count.
-    return torch.where(shift == 0.0, new, spread(support + shift, new, support))
+    return torch.where(shift == 0.0, new, torch.lerp(shifted, old, share))
 
 
 def _identity(new: Tensor, old: Tensor, radius: float, max_std_factor: float, weights: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from leeward.errors import ArgumentError, EnvironmentFault
+from leeward.errors import ArgumentError, EnvironmentFault, ShapeError
 from leeward.maths import squashed
 
 __all__ = [
@@ -74,6 +74,16 @@ class ActionHead(nn.Module):
 
     def entropy(self, parameters: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def joint_entropy(self, parameters: Tensor) -> Tensor:  # (..., P) -> (...)
+        """`entropy`, which a head must give joint over the action's dimensions: one that does not is refused."""
+        entropy = self.entropy(parameters)
+        if entropy.shape != parameters.shape[:-1]:
+            raise ShapeError(
+                "the entropy must be joint over the action's dimensions, one number per step: expected "
+                f"{tuple(parameters.shape[:-1])}, got {tuple(entropy.shape)} from {type(self).__name__}"
+            )
+        return entropy
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         """KL(old ‖ new) in closed form."""
@@ -394,7 +404,8 @@ def make_action_head(
         if (squash_output or action_distribution == "squashed") and not space.is_bounded():
             raise ArgumentError(f"squashing needs finite bounds, got {space}; use action_distribution='gaussian'")
         if use_sde:
-            state_dependent = SquashedStateDependentHead if squash_output else StateDependentHead
+            squashes = squash_output or action_distribution == "squashed"
+            state_dependent = SquashedStateDependentHead if squashes else StateDependentHead
             return state_dependent(space, latent, log_std_init, full_std, use_expln)
         heads = {"gaussian": GaussianHead, "squashed": SquashedGaussianHead}
         return heads[action_distribution](space, latent, log_std_init)

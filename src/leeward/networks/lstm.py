@@ -4,7 +4,7 @@ A sequence never holds an episode start after its first step: `rollout.sequences
 serves where a loop over time would otherwise be needed.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,16 @@ from torch import Tensor, nn
 from leeward.errors import ArgumentError, did_you_mean
 from leeward.maths.nested import Memory
 
-__all__ = ["CELLS", "Recurrence"]
+__all__ = ["CELLS", "LayerActivity", "Recurrence"]
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class LayerActivity(NamedTuple):
+    """What one layer computes on the way, for n steps: h alone cannot show that a memory is stuck."""
+
+    gates: Tensor  # (n, G), each between 0 (shut) and 1 (open)
+    squashed: Tensor  # (n, H), between −1 and 1: tanh of an LSTM's cell, a GRU's candidate
 
 
 class Recurrence(nn.Module):
@@ -58,6 +65,32 @@ class Recurrence(nn.Module):
         if self.layers == 1:  # a view is cheaper than a stack
             return features.unsqueeze(0), tuple(part.unsqueeze(0) for part in after[0])
         return features.unsqueeze(0), tuple(torch.stack(part) for part in zip(*after, strict=True))
+
+    @torch.no_grad()
+    def activity(self, features: Tensor, memory: Memory) -> list[LayerActivity]:  # (n, F), each (layers, n, H)
+        """The gates and squashed states of every layer in one step from `memory`."""
+        found: list[LayerActivity] = []
+        for layer, weights in enumerate(self.core.all_weights):
+            inner, outer, *rest = weights
+            biases = rest[:2] if self.core.bias else (None, None)
+            before = memory[0][layer]
+            x = nn.functional.linear(features, inner, biases[0])
+            h = nn.functional.linear(before, outer, biases[1])
+            if self.parts == 2:
+                opens, keeps, new, shows = (x + h).chunk(4, -1)
+                cell = keeps.sigmoid() * memory[1][layer] + opens.sigmoid() * new.tanh()
+                gates, squashed = torch.cat([opens, keeps, shows], -1).sigmoid(), cell.tanh()
+                features = shows.sigmoid() * squashed
+                if self.core.proj_size:
+                    features = nn.functional.linear(features, rest[-1])
+            else:
+                (reset, update, new), (h_reset, h_update, h_new) = x.chunk(3, -1), h.chunk(3, -1)
+                gates = torch.cat([reset + h_reset, update + h_update], -1).sigmoid()
+                resets, updates = gates.chunk(2, -1)
+                squashed = (new + resets * h_new).tanh()
+                features = (1.0 - updates) * squashed + updates * before
+            found.append(LayerActivity(gates, squashed))
+        return found
 
     def initial(self, batch: int) -> Memory:
         """Zeros: what every episode starts from."""

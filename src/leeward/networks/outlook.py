@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from leeward.errors import ArgumentError
 from leeward.maths import quantile
-from leeward.networks.value_heads import ValueDistribution
+from leeward.networks.value_distribution import ValueDistribution
 
 __all__ = ["Outlook", "StepNotLearned"]
 
@@ -62,6 +62,10 @@ class Outlook:
     def cvar(self, alpha: float) -> Floats:  # (B,)
         """The mean of the worst α of the return."""
         return np.asarray(self._distribution.cvar(alpha).double().cpu().numpy())
+
+    def mean_cvar(self, alpha: float) -> float:
+        """The mean over observations of `cvar`."""
+        return float(self._distribution.cvar(alpha).mean())
 
     def __repr__(self) -> str:
         return f"Outlook({len(self.mean)} observations, {len(self.levels)} levels)"

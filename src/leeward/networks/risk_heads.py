@@ -6,8 +6,8 @@ import torch
 from stable_baselines3.common.torch_layers import create_mlp
 from torch import Tensor, nn
 
-from leeward.networks.activations import with_quick_tanh
-from leeward.networks.value_heads import QuantileCritic, ValueDistribution
+from leeward.networks.value_distribution import ValueDistribution
+from leeward.networks.value_heads import QuantileCritic
 
 __all__ = ["RiskHeads", "RiskOutputs"]
 
@@ -22,29 +22,25 @@ class RiskOutputs(NamedTuple):
 class RiskHeads(nn.Module):
     """A cost critic for each of K constraints, and the distribution of the risk variable one step ahead.
 
-    Units (mean, standard deviation) are kept by `algorithm.risk_constraint`, as `return_mean` and `return_std` are by
-    `algorithm.critic_scale`: before the first rollout nothing is known, and every prediction is 0.
+    Units (mean, standard deviation) follow the rollouts (`algorithm.risk_constraint`): before the first one nothing is
+    known, and every prediction is 0.
     """
 
     cost_means: Tensor
     cost_stds: Tensor
-    step_mean: Tensor
-    step_std: Tensor
 
     def __init__(
         self, inputs: int, layers: list[int], activation: type[nn.Module], n_constraints: int, critic: QuantileCritic
     ) -> None:
         super().__init__()
         latent = (layers or [inputs])[-1]
-        self.cost_mlp = with_quick_tanh(create_mlp(inputs, -1, layers, activation))
+        self.cost_mlp = nn.Sequential(*create_mlp(inputs, -1, layers, activation))
         self.cost_heads = nn.ModuleList(nn.Linear(latent, 1) for _ in range(n_constraints))
-        self.step_mlp = with_quick_tanh(create_mlp(inputs, -1, layers, activation))
+        self.step_mlp = nn.Sequential(*create_mlp(inputs, -1, layers, activation))
         self.step_head = nn.Linear(latent, critic.outputs)
         self.step_critic = critic
         self.register_buffer("cost_means", torch.zeros(n_constraints, dtype=torch.float64))
         self.register_buffer("cost_stds", torch.zeros(n_constraints, dtype=torch.float64))
-        self.register_buffer("step_mean", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("step_std", torch.zeros((), dtype=torch.float64))
 
     def gains(self) -> list[tuple[nn.Module, float]]:
         """For orthogonal initialisation, as those of the critics."""
@@ -62,7 +58,7 @@ class RiskHeads(nn.Module):
     def step(self, latent: Tensor) -> ValueDistribution:  # (..., H)
         """The distribution of the next step's risk variable, in its unit."""
         raw = self.step_head(self.step_mlp(latent.detach()))
-        return self.step_critic.distribution(raw, float(self.step_mean), float(self.step_std))
+        return self.step_critic.distribution(raw)
 
     def _raw_costs(self, latent: Tensor) -> Tensor:
         hidden = self.cost_mlp(latent)

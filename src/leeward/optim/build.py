@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
+from torch import nn
 
 from leeward.errors import ArgumentError
-from leeward.optim.adam import Adam, AdamW
 from leeward.optim.upgd import UPGD, UPGDW, AdaptiveUPGD, UtilityOptimizer
 
-__all__ = ["OPTIMIZERS", "build_optimizer"]
+__all__ = ["OPTIMIZERS", "build_optimizer", "parameter_groups"]
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -17,11 +17,7 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "upgdw": UPGDW,
     "adaptive_upgd": AdaptiveUPGD,
 }
-_QUICK: dict[type[torch.optim.Optimizer], type[torch.optim.Optimizer]] = {
-    torch.optim.Adam: Adam,
-    torch.optim.AdamW: AdamW,
-}
-_WAYS = {"foreach", "fused", "capturable", "differentiable"}  # to take torch's own step
+_WAYS = {"foreach", "fused", "capturable", "differentiable"}  # in which torch's own may be asked to take a step
 
 
 def build_optimizer(
@@ -29,8 +25,7 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """One optimiser over `groups`, each with its parameters and its rate.
 
-    Those with Adam's moments get SB3's eps of 1e-5, and torch's own the fused step of `optim.adam`, unless `kwargs` say
-    otherwise.
+    Those with Adam's moments get SB3's eps of 1e-5, and torch's own the fused kernel, unless `kwargs` say otherwise.
     """
     settings = dict(kwargs)
     if issubclass(optimizer_class, UtilityOptimizer) and "generator" in settings:
@@ -40,11 +35,17 @@ def build_optimizer(
         )
     if optimizer_class in (torch.optim.Adam, torch.optim.AdamW, AdaptiveUPGD, UPGDW):
         settings.setdefault("eps", 1e-5)
-    if optimizer_class in _QUICK and not _WAYS & settings.keys() and _alike(groups):
-        optimizer_class = _QUICK[optimizer_class]
+    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW) and not _WAYS & settings.keys():
+        settings["fused"] = True
     return optimizer_class(groups, lr=groups[0]["lr"], **settings)  # type: ignore[call-arg]
 
 
-def _alike(groups: list[dict[str, Any]]) -> bool:
-    """Whether all parameters have one device and one dtype."""
-    return len({(p.device, p.dtype) for group in groups for p in group["params"]}) == 1
+def parameter_groups(
+    parameters: list[nn.Parameter], critics: list[nn.Parameter], rates: list[float]
+) -> list[dict[str, Any]]:
+    """The optimiser's groups: all parameters at one rate, or what the `critics` alone use at a second."""
+    if len(rates) == 1:
+        return [{"params": parameters, "lr": rates[0]}]
+    own = {id(p) for p in critics}
+    sides = ([p for p in parameters if (id(p) in own) == second] for second in (False, True))
+    return [{"params": side, "lr": rate} for side, rate in zip(sides, rates, strict=True)]

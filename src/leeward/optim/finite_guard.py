@@ -30,6 +30,12 @@ class FiniteGuard:
         if self.consecutive >= self.max_consecutive:
             raise NonFiniteUpdate(
                 f"update {update}: {self.consecutive} minibatches in a row had a loss or gradient that is not finite, "
-                "and the weights are those of the last good step. Look at error/log_ratio_* and at the env's rewards, "
-                "lower the learning rate, or raise max_consecutive_skips"
+                "and the weights are those of the last good step. Look at the counts of log-ratios that are not finite "
+                "and at the env's rewards, lower the learning rate, or raise max_consecutive_skips"
             )
+
+    def state_dict(self) -> dict[str, int]:
+        return {"consecutive": self.consecutive}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.consecutive = state["consecutive"]

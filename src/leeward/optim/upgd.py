@@ -25,11 +25,12 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from leeward.errors import ArgumentError, TrainingDiverged, did_you_mean
 from leeward.optim.gaussian import PER_WORD, fill_standard_normal
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
 __all__ = ["AdaptiveUPGD", "UPGD", "UPGDW", "UtilityOptimizer"]
 
 SCALINGS = ("global", "local")
-_LOG2_E = math.log2(math.e)
 
 
 class _Scratch:
@@ -132,10 +133,9 @@ class UtilityOptimizer(Optimizer):
         self._last = [batch.scratch for batch in batches]
         return loss
 
-    def metrics(self) -> dict[str, float]:
-        """Of the last step taken: `upgd/utility_max` (η of global scaling), `upgd/gate_mean`, and `upgd/noise_rms`, the
-        RMS of what noise adds to a weight. Empty before the first.
-        """
+    def numbers(self) -> Numbers:
+        """What the last step had: its largest utility (η of global scaling), its mean gate, and the RMS of what noise
+        adds to a weight. Empty before the first."""
         if not self._last:
             return {}
         count = sum(scratch.count for scratch in self._last)
@@ -146,9 +146,9 @@ class UtilityOptimizer(Optimizer):
             gates += 2.0 * float(sum(half_gate.sum() for half_gate in half_gates))
             noise += float((norms * norms.new_tensor(scratch.noise_steps)).square().sum())
         return {
-            "upgd/utility_max": self._utility_max,
-            "upgd/gate_mean": gates / count,
-            "upgd/noise_rms": math.sqrt(noise / count),
+            metrics.UPGD_UTILITY_MAX: self._utility_max,
+            metrics.UPGD_GATE_MEAN: gates / count,
+            metrics.UPGD_NOISE_RMS: math.sqrt(noise / count),
         }
 
     # --- what the three differ in -----------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ class UtilityOptimizer(Optimizer):
         for utility, resistance, peak, correction in each:
             # û / η = u / (η · correction). Divided and not multiplied by the inverse, which overflows for a tiny η.
             eta = peak if local else self._utility_max
-            torch.div(utility, eta * correction / _LOG2_E if eta > 0.0 else 1.0, out=resistance)
-        scratch.flat_resistances.exp2_().add_(1.0)  # twice as fast as exp, and as a sigmoid
+            torch.div(utility, eta * correction if eta > 0.0 else 1.0, out=resistance)
+        scratch.flat_resistances.exp_().add_(1.0)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class AdaptiveUPGD(_AdamDirection):
         w ← w − lr · (d + gate · σ RMS(d) ξ)            with protecting=False
 
     sigma is the noise as a fraction of the direction it is added to; a tensor that does not move is not stirred.
-    Weights do not decay: that is `UPGDW`.
+    weight_decay is decoupled, as in `UPGDW`, and off unless asked for.
     """
 
     def __init__(
@@ -333,14 +333,15 @@ class AdaptiveUPGD(_AdamDirection):
         eps: float = 1e-8,
         beta_utility: float = 0.999,
         sigma: float = 1e-2,
+        weight_decay: float = 0.0,
         scaling: str = "global",
         protecting: bool = True,
         maximize: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
-            params, generator, lr=lr, betas=betas, eps=eps, beta_utility=beta_utility, sigma=sigma, weight_decay=0.0,
-            scaling=scaling, protecting=protecting, maximize=maximize,
+            params, generator, lr=lr, betas=betas, eps=eps, beta_utility=beta_utility, sigma=sigma,
+            weight_decay=weight_decay, scaling=scaling, protecting=protecting, maximize=maximize,
         )  # fmt: skip
 
 
@@ -375,9 +376,8 @@ class UPGDW(_AdamDirection):
 
 
 def _peaks(tensors: Iterable[Tensor]) -> Tensor:  # -> (n,)
-    """max |x| of each tensor; NaN where there is one. (The maximum norm is 25 times slower on a CPU.)"""
-    lows, highs = zip(*(torch.aminmax(tensor) for tensor in tensors), strict=True)
-    return torch.maximum(-torch.stack(lows), torch.stack(highs))
+    """max |x| of each tensor; NaN where there is one."""
+    return torch.stack([tensor.abs().max() for tensor in tensors])
 
 
 def _usable(batches: Iterable[_Batch]) -> bool:

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from leeward.errors import ArgumentError, did_you_mean
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
 __all__ = ["AGGREGATES", "MODES", "VarianceScaler"]
 
@@ -71,6 +73,25 @@ class VarianceScaler:
         self.parameters = list(parameters)
         if not self.parameters:
             raise ArgumentError("VarianceScaler: parameters is empty; pass model.parameters()")
+        self.mode = mode
+        self.configure(
+            beta=beta,
+            strength=strength,
+            floor=floor,
+            warmup=warmup,
+            mode=mode,
+            aggregate=aggregate,
+            per_tensor=per_tensor,
+        )
+        self.steps = self.skipped_steps = 0
+        self.ages = [0] * len(self.parameters)  # gradients seen of each tensor
+        self.means = [self._zeros(parameter) for parameter in self.parameters]
+        self.variances = [self._zeros(parameter) for parameter in self.parameters]
+
+    def configure(
+        self, *, beta: float, strength: float, floor: float, warmup: int, mode: str, aggregate: str, per_tensor: bool
+    ) -> None:
+        """Take other settings from the next step on. What was followed so far stays, so `mode` cannot change."""
         if not 0.0 <= beta < 1.0:
             raise ArgumentError(f"VarianceScaler: beta must lie in [0, 1), got {beta}")
         if not 0.0 <= strength < float("inf"):
@@ -82,19 +103,17 @@ class VarianceScaler:
         for name, value, known in (("mode", mode, MODES), ("aggregate", aggregate, AGGREGATES)):
             if value not in known:
                 raise ArgumentError(f"VarianceScaler: unknown {name} {value!r}; {did_you_mean(str(value), known)}")
+        if mode != self.mode:
+            raise ArgumentError(f"VarianceScaler: mode is {self.mode!r} and cannot become {mode!r}; make a new one")
         self.beta, self.strength, self.floor, self.warmup = beta, strength, floor, warmup
-        self.mode, self.aggregate, self.per_tensor = mode, aggregate, per_tensor
-        self.steps = self.skipped_steps = 0
-        self.ages = [0] * len(self.parameters)  # gradients seen of each tensor
-        self.means = [self._zeros(parameter) for parameter in self.parameters]
-        self.variances = [self._zeros(parameter) for parameter in self.parameters]
+        self.aggregate, self.per_tensor = aggregate, per_tensor
 
     def _zeros(self, parameter: nn.Parameter) -> Tensor:
         shape = parameter.shape if self.mode == "element" else ()
         return torch.zeros(shape, dtype=torch.promote_types(parameter.dtype, torch.float32), device=parameter.device)
 
     @torch.no_grad()
-    def apply(self) -> dict[str, float]:
+    def apply(self) -> Numbers:
         """Follow and scale the gradients that are there, in place; empty when there is none to use."""
         found = {i: parameter.grad for i, parameter in enumerate(self.parameters) if parameter.grad is not None}
         if not found:
@@ -115,10 +134,10 @@ class VarianceScaler:
         if not warming:
             torch._foreach_mul_(gradients, factors if self.per_tensor else factors[0])
         return {
-            "vgs/noise_to_signal_p50": _quantile(ratios, 0.5),
-            "vgs/noise_to_signal_p90": _quantile(ratios, 0.9),
-            "vgs/scaling_factor": fmean(factors),
-            "vgs/warmup_active": float(warming),
+            metrics.VGS_NOISE_TO_SIGNAL_P50: _quantile(ratios, 0.5),
+            metrics.VGS_NOISE_TO_SIGNAL_P90: _quantile(ratios, 0.9),
+            metrics.VGS_SCALING_FACTOR: fmean(factors),
+            metrics.VGS_WARMUP_ACTIVE: float(warming),
         }
 
     def noise_to_signal(self) -> Tensor:  # -> (n,)

@@ -9,9 +9,12 @@ from jinja2 import Environment, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from leeward.backtest.judgement import judge
+from leeward.backtest.judgement import headline, judge
 from leeward.backtest.verdict import Verdict
+from leeward.backtest.wording import percent, share
+from leeward.durable import write_atomically
 from leeward.report.data import ReportData, load_run
+from leeward.report.openings import openings_list
 from leeward.report.sections import Section, sections_of
 from leeward.report.tables import summary_table
 
@@ -23,7 +26,7 @@ def write_report(main_run: Path, *, control_run: Path | None = None, path: Path 
     main = load_run(main_run)
     control = None if control_run is None else load_run(control_run)
     target = path or main_run / "report.html"
-    target.write_text(render(main, control), encoding="utf-8")
+    write_atomically(target, render(main, control))
     return target
 
 
@@ -35,7 +38,10 @@ def render(main: ReportData, control: ReportData | None = None) -> str:
     return environment.from_string(_asset("page.html")).render(
         name=main.name,
         metrics=metrics,
+        alpha=share(metrics.alpha),
+        limit=None if metrics.limit is None else percent(metrics.limit),
         judged=main.judged,
+        headline=headline(metrics),
         verdicts=_verdicts(main, control),
         summary=summary_table(metrics),
         sections=sections,
@@ -64,7 +70,8 @@ def _figures(sections: list[Section]) -> str:
 def _facts(main: ReportData) -> dict[str, str]:
     """Where this came from: fingerprints, versions, seed."""
     facts = {f"fingerprint, {name}": value for name, value in main.backtest.metrics.fingerprints.items()}
-    return facts | {key: _text(value) for key, value in main.run.items()}
+    words = {"openings": openings_list(main.run)} if "openings" in main.run else {}
+    return facts | {key: _text(value) for key, value in main.run.items()} | words
 
 
 def _text(value: Any) -> str:

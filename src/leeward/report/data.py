@@ -51,10 +51,10 @@ def load_run(run_dir: Path) -> ReportData:
     return ReportData(
         name=run_dir.resolve().name,
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
-        config=config.read_text(encoding="utf-8") if config.is_file() else None,
+        config=_text(config) if config.is_file() else None,
         progress=_progress(run_dir / "progress.csv"),
         alerts=_alerts(run_dir / "alerts.jsonl"),
-        run=_json(run, run.read_text(encoding="utf-8")) if run.is_file() else {},
+        run=_json(run, _text(run)) if run.is_file() else {},
         robustness={name: curve for name in names if (curve := read_curve(run_dir / "backtest" / name)) is not None},
     )
 
@@ -62,24 +62,33 @@ def load_run(run_dir: Path) -> ReportData:
 def _progress(path: Path) -> pd.DataFrame | None:
     if not path.is_file() or not path.stat().st_size:
         return None
-    frame = pd.read_csv(path)
+    try:
+        frame = pd.read_csv(path).astype(float)
+    except ValueError as error:
+        message = " ".join(str(error).split())[:200]
+        raise RunDirectoryError(f"{path}: not the log of a run ({message}); delete or repair it") from None
     return frame if len(frame) > 1 else None  # one update is a point, not a curve
 
 
 def _alerts(path: Path) -> tuple[dict[str, Any], ...]:
     if not path.is_file():
         return ()
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _text(path).splitlines()
     return tuple(_json(f"{path} line {i}", line) for i, line in enumerate(lines, start=1) if line.strip())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RunDirectoryError(f"{path}: byte {error.start} is not UTF-8 text; delete or repair it") from None
 
 
 def _json(where: object, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RunDirectoryError(
-            f"{where}: not JSON ({error.msg} at character {error.pos}); delete or repair it"
-        ) from None
+    except (ValueError, RecursionError) as error:
+        raise RunDirectoryError(f"{where}: not JSON ({error}); delete or repair it") from None
     if not isinstance(value, dict):
         raise RunDirectoryError(f"{where}: expected a JSON object, got {type(value).__name__}")
     return value

@@ -3,6 +3,8 @@
 The page script fills in fonts, grid and colours; here stand only the numbers, the units and what differs.
 """
 
+import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,19 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["Figure", "Trace", "MOST_POINTS", "line", "level", "numbers", "stamps", "thin", "color"]
+from leeward.backtest.strategies import strategy_of
+
+__all__ = ["Figure", "Trace", "MOST_POINTS", "line", "in_sight", "level", "numbers", "plain", "stamps", "thin", "color"]
 
 Trace = dict[str, Any]
+_INTRADAY, _TICKS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), 6
+_FAR = 4.0
 MOST_POINTS = 1500  # of a line: more cannot be seen and make the file heavy
-
-# Order of the strategies and how each is drawn; the agent alone has the accent.
-_STYLES = {
-    "agent": ("accent", 2.4, "solid"),
-    "buy_and_hold": ("ink-2", 1.5, "solid"),
-    "volatility_target": ("ink-3", 1.5, "dash"),
-    "best_policy": ("ink-2", 1.5, "dashdot"),
-    "cash": ("ink-3", 1.0, "dot"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,34 @@ class Figure:
     scales: bool = False  # offers log and linear
 
     def spec(self) -> dict[str, Any]:
-        return {"data": self.data, "layout": self.layout, "height": self.height}
+        axis = _trading_time([trace["x"] for trace in self.data if trace.get("x")]) | self.layout.get("xaxis", {})
+        return {"data": self.data, "layout": self.layout | ({"xaxis": axis} if axis else {}), "height": self.height}
+
+
+def _trading_time(columns: list[list[Any]]) -> dict[str, Any]:
+    """An axis on which bars of less than a day stand side by side, so that no line is drawn over a night."""
+    stamps = sorted({x for column in columns for x in column if isinstance(x, str) and _INTRADAY.fullmatch(x)})
+    if len(stamps) < 2:
+        return {}
+    firsts = [i for i, stamp in enumerate(stamps) if i == 0 or stamp[:10] != stamps[i - 1][:10]]
+    if len(firsts) < _TICKS:  # a few days: the hours matter
+        at = sorted({round(i) for i in np.linspace(0, len(stamps) - 1, _TICKS - 2)})
+        texts = [f"{pd.Timestamp(stamps[i]):%-d %b %H:%M}" for i in at]
+    else:
+        at = firsts[:1]
+        for i in firsts:  # no nearer than labels are wide
+            if i - at[-1] >= len(stamps) / _TICKS:
+                at.append(i)
+        texts = [f"{pd.Timestamp(stamps[i]):%-d %b}" for i in at]
+    texts[0] += f"<br>{stamps[0][:4]}"
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": stamps,
+        "tickvals": [stamps[i] for i in at],
+        "ticktext": texts,
+        "tickangle": 0,
+    }
 
 
 def color(name: str) -> str:
@@ -48,16 +72,16 @@ def color(name: str) -> str:
     return f"var(--{name})"
 
 
-def line(style: str, x: Sequence[str | float | None], y: Iterable[float], /, **changes: Any) -> Trace:
-    """A line in the style of a strategy; `changes` are plotly's own keys."""
-    tone, width, dash = _STYLES.get(style, ("ink-3", 1.2, "solid"))
+def line(strategy: str, x: Sequence[str | float | None], y: Iterable[float], /, **changes: Any) -> Trace:
+    """A line named and drawn as a strategy is; `changes` are plotly's own keys."""
+    style = strategy_of(strategy)
     trace: Trace = {
         "type": "scatter",
         "mode": "lines",
-        "name": style.replace("_", " "),
+        "name": plain(style.label),
         "x": list(x),
         "y": numbers(y),
-        "line": {"color": color(tone), "width": width, "dash": dash},
+        "line": {"color": color(style.tone), "width": style.width, "dash": style.dash},
     }
     return trace | changes
 
@@ -72,16 +96,26 @@ def level(value: float, label: str, *, tone: str = "bad", axis: str = "y") -> di
     return {
         "shapes": [{"type": "line", "line": style} | (across if axis == "y" else upright)],
         "annotations": [
-            {"text": label.replace("-", "−"), "showarrow": False, "bgcolor": color("card")}
+            {"text": label, "showarrow": False, "bgcolor": color("card")}
             | {"font": {"size": 11, "color": color(tone)}, "borderpad": 1}
             | (at if axis == "y" else up)
         ],
     }
 
 
+def in_sight(limit: float, drawn: Sequence[float]) -> bool:
+    """Whether a line at the limit leaves room for what is drawn: one that is far away would press it flat."""
+    return abs(limit) <= _FAR * max((abs(value) for value in drawn), default=0.0)
+
+
 def numbers(values: Iterable[float]) -> list[float | None]:
     """Six significant digits are more than a screen shows; what is not finite is a gap."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
+
+
+def plain(text: str) -> str:
+    """A name from outside in a text of plotly, which reads some of HTML there: links, among others."""
+    return html.escape(text, quote=False)
 
 
 def stamps(time: pd.DatetimeIndex) -> list[str]:

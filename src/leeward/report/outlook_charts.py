@@ -2,11 +2,15 @@
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from leeward.backtest import calibration
 from leeward.backtest.files import StoredBacktest
 from leeward.backtest.result import Outlook
+from leeward.backtest.strategies import AGENT, CASH
+from leeward.backtest.wording import share
+from leeward.maths import quantile
 from leeward.report.figure import Figure, Trace, color, line, numbers, stamps
 
 __all__ = ["outlook_charts"]
@@ -34,16 +38,15 @@ def _fan(stored: StoredBacktest, outlook: Outlook, outcomes: NDArray[np.float64]
     for low, high, tone in _BANDS:
         edge = {"color": color(tone), "width": 0}
         traces.append(line("edge", x, _at(outlook, low)[rows], line=edge, showlegend=False, hoverinfo="skip"))
-        band = {"fill": "tonexty", "fillcolor": color(tone), "name": f"{low:.0%} to {high:.0%}", "hoverinfo": "skip"}
-        traces.append(line("edge", x, _at(outlook, high)[rows], line=edge, **band))
-    traces.append(
-        line("agent", x, _at(outlook, 0.5)[rows], name="median", line={"color": color("accent"), "width": 1.4})
-    )
+        band = {"fill": "tonexty", "fillcolor": color(tone), "hoverinfo": "skip"}
+        name = f"{share(low)} to {share(high)}"
+        traces.append(line("edge", x, _at(outlook, high)[rows], line=edge, name=name, **band))
+    traces.append(line(AGENT, x, _at(outlook, 0.5)[rows], name="median", line={"color": color("accent"), "width": 1.4}))
     unit = "discounted return" if outcomes is None else "log-return of a bar"
-    layout = {"yaxis": {"title": {"text": unit}, "tickformat": ".1%"}}
+    layout = {"yaxis": {"title": {"text": unit}, "tickformat": ".2~%"}}
     if outcomes is not None:
         dots = {"mode": "markers", "marker": {"color": color("ink-2"), "size": 4}, "name": "what came"}
-        traces.append(line("agent", x, outcomes[rows], **dots))
+        traces.append(line(AGENT, x, outcomes[rows], **dots))
         title, note = "Outlook for the next bar", f"Predicted before each of the last {len(rows)} bars, and what came."
     else:
         title, note = "Outlook", f"Predicted distribution of the discounted return, last {len(rows)} bars."
@@ -54,8 +57,8 @@ def _coverage(outlook: Outlook, outcomes: NDArray[np.float64]) -> Figure:
     shares = calibration.coverage(outlook.quantiles, outcomes)
     unit = (0.0, 1.0)
     traces = [
-        line("cash", unit, (0.0, 1.0), name="calibrated"),
-        line("agent", numbers(outlook.levels), shares, mode="lines+markers", name="agent", marker={"size": 5}),
+        line(CASH, unit, (0.0, 1.0), name="calibrated"),
+        line(AGENT, numbers(outlook.levels), shares, mode="lines+markers", marker={"size": 5}),
     ]
     layout = {
         "xaxis": {"title": {"text": "predicted level"}, "type": "linear", "tickformat": ".0%", "range": [0, 1]},
@@ -87,7 +90,7 @@ def _pit(stored: StoredBacktest) -> list[Figure]:
         "hovermode": "closest",
     }
     expected = (
-        f"{found.breaches} of {found.bars} bars at or below the predicted VaR ({stored.metrics.alpha:.0%} expected)."
+        f"{found.breaches} of {found.bars} bars at or below the predicted VaR ({share(stored.metrics.alpha)} expected)."
     )
     tests = {
         "Kupiec": found.kupiec_p,
@@ -103,6 +106,5 @@ def _chance(p: float) -> str:
 
 
 def _at(outlook: Outlook, level: float) -> NDArray[np.float64]:
-    """Quantile at `level` (n,), linear between the levels that were predicted."""
-    rows = np.sort(outlook.quantiles, axis=1)
-    return np.array([np.interp(level, outlook.levels, row) for row in rows])
+    """Quantile at `level` (n,), as the agent reads its own."""
+    return np.asarray(quantile.at_level(torch.tensor(outlook.quantiles), torch.tensor(outlook.levels), level).numpy())

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from leeward.backtest.files import StoredBacktest
-from leeward.backtest.metrics import AGENT
 from leeward.backtest.result import COSTS
-from leeward.report.figure import Figure, Trace, color, line, numbers, stamps, thin
+from leeward.backtest.strategies import AGENT
+from leeward.report.figure import Figure, Trace, color, line, numbers, plain, stamps, thin
 
-__all__ = ["position_charts", "costs_chart"]
+__all__ = ["choice_sentence", "costs_chart", "most_held", "position_charts"]
 
 _MOST_ASSETS = 3
 _MOST_MARKS = 400
@@ -16,9 +16,23 @@ _MOST_MARKS = 400
 
 def position_charts(stored: StoredBacktest) -> list[Figure]:
     """One chart for each of the most-held assets."""
+    ranked = most_held(stored)[:_MOST_ASSETS]
+    return [_of_asset(stored, asset, f"position_{i}") for i, asset in enumerate(ranked)]
+
+
+def choice_sentence(stored: StoredBacktest) -> str:
+    """Which assets have a chart of their own, where not all do."""
+    ranked = most_held(stored)
+    if len(ranked) <= _MOST_ASSETS:
+        return ""
+    shown, others = ranked[:_MOST_ASSETS], ranked[_MOST_ASSETS:]
+    return f"Prices of the {_MOST_ASSETS} most held: {', '.join(shown)}; not of {', '.join(others)}."
+
+
+def most_held(stored: StoredBacktest) -> list[str]:
+    """Assets by their mean size, the largest first."""
     held = stored.positions.assign(size=stored.positions["weight"].abs()).groupby("asset")["size"].mean()
-    ranked = held.sort_values(ascending=False, kind="stable").index[:_MOST_ASSETS]
-    return [_of_asset(stored, str(asset), f"position_{i}") for i, asset in enumerate(ranked)]
+    return [str(asset) for asset in held.sort_values(ascending=False, kind="stable").index]
 
 
 def _of_asset(stored: StoredBacktest, asset: str, key: str) -> Figure:
@@ -45,11 +59,12 @@ def _of_asset(stored: StoredBacktest, asset: str, key: str) -> Figure:
         _marks(trades[trades["is_open"] == 0], closes, "exit_time", "exit", "triangle-down-open"),
     ]
     layout = {
-        "yaxis": {"title": {"text": f"{asset}, price"}, "domain": [0.34, 1.0], "tickformat": "~s"},
+        "yaxis": {"title": {"text": f"{plain(asset)}, price"}, "domain": [0.34, 1.0], "tickformat": "~s"},
         "yaxis2": {"title": {"text": "weight"}, "domain": [0.0, 0.26], "tickformat": ".0%", "anchor": "x", "nticks": 4},
         "xaxis": {"anchor": "y2"},
     }
-    note = f"{len(trades)} round trips. Weight is the fraction of equity held at each close."
+    trips = f"{len(trades)} round trip{'' if len(trades) == 1 else 's'}"
+    note = f"{trips}. Weight is the fraction of equity held at each close."
     if len(trades) > _MOST_MARKS:
         note += f" The {_MOST_MARKS} largest are marked."
     return Figure(key, f"Positions in {asset}", note, [price, weight, *marks], layout, height=420, wide=True)

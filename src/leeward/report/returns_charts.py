@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from leeward.backtest import statistics
 from leeward.backtest.files import StoredBacktest
-from leeward.backtest.metrics import AGENT
-from leeward.report.figure import Figure, Trace, color, level, line, numbers, stamps, thin
+from leeward.backtest.result import cash_returns
+from leeward.backtest.strategies import AGENT, BUY_AND_HOLD, strategy_of
+from leeward.backtest.wording import number, percent, share
+from leeward.report.figure import Figure, Trace, color, in_sight, level, line, numbers, stamps, thin
 
 __all__ = ["equity_chart", "drawdown_chart", "rolling_charts", "months_chart", "distribution_chart"]
 
@@ -24,7 +26,7 @@ def equity_chart(stored: StoredBacktest, key: str = "equity", *, title: str = "E
     lines = [
         line(name, time, stored.equity[name].to_numpy()[rows] / stored.equity[name].iloc[0]) for name in _names(stored)
     ]
-    layout = {"yaxis": {"title": {"text": "value of 1"}, "type": "log", "tickformat": ".3~g", "nticks": 7}}
+    layout = {"yaxis": {"title": {"text": "value of 1"}, "type": "log", "tickformat": ".4~g", "nticks": 7}}
     note = "Growth of 1 unit of money after all costs, marked at every close."
     return Figure(key, title, note, lines, layout, height=380, wide=True, scales=True)
 
@@ -34,12 +36,12 @@ def drawdown_chart(stored: StoredBacktest) -> Figure:
     time, rows = _time(stored)
     lines: list[Trace] = []
     for name in _names(stored):
-        if name == "cash":
+        if not strategy_of(name).moves:
             continue
         depth = np.concatenate([[0.0], statistics.drawdowns(stored.returns(name))])[rows]
         fill = {"fill": "tozeroy", "fillcolor": color("accent-soft")} if name == AGENT else {}
         lines.append(line(name, time, depth, **fill))
-    layout = {"yaxis": {"title": {"text": "below the peak"}, "tickformat": ".0%", "rangemode": "tozero"}}
+    layout = {"yaxis": {"title": {"text": "below the peak"}, "tickformat": ".2~%", "rangemode": "tozero"}}
     return Figure("drawdown", "Drawdown", "Fraction lost since the highest equity so far.", lines, layout)
 
 
@@ -52,16 +54,20 @@ def rolling_charts(stored: StoredBacktest) -> list[Figure]:
     ends = thin(metrics.bars - window + 1, _ROLLING_POINTS)
     time = stamps(pd.DatetimeIndex(stored.equity.index))
     x = [time[window + end] for end in ends]
+    idle = sliding_window_view(cash_returns(stored.time, metrics.cash_rate), window)[ends]
     sharpes, tails = [], []
-    for name in (name for name in _names(stored) if name != "cash"):
+    for name in (name for name in _names(stored) if strategy_of(name).moves):
         windows = sliding_window_view(stored.returns(name), window)[ends]  # (points, window)
-        year = {"bars_per_year": metrics.bars_per_year, "cash_rate": metrics.cash_rate}
-        sharpes.append(line(name, x, statistics.sharpe(windows, **year)))
+        sharpes.append(line(name, x, statistics.sharpe(windows, bars_per_year=metrics.bars_per_year, cash=idle)))
         tails.append(line(name, x, statistics.cvar(np.log1p(windows), alpha=metrics.alpha)))
     span = f"Over the last {window} bars."
-    tail_layout: dict[str, Any] = {"yaxis": {"title": {"text": "log-return of a bar"}, "tickformat": ".1%"}}
-    if metrics.limit is not None:
-        tail_layout |= level(metrics.limit, f"limit {metrics.limit:.1%}")
+    tail_layout: dict[str, Any] = {"yaxis": {"title": {"text": "log-return of a bar"}, "tickformat": ".2~%"}}
+    drawn = [value for trace in tails for value in trace["y"] if value is not None]
+    beyond = ""
+    if metrics.limit is not None and in_sight(metrics.limit, drawn):
+        tail_layout |= level(metrics.limit, f"limit {percent(metrics.limit)}")
+    elif metrics.limit is not None:
+        beyond = f" The limit of {percent(metrics.limit)} is far below."
     return [
         Figure(
             "rolling_sharpe",
@@ -72,8 +78,8 @@ def rolling_charts(stored: StoredBacktest) -> list[Figure]:
         ),
         Figure(
             "rolling_cvar",
-            f"Rolling CVaR, worst {100 * metrics.alpha:.3g} %",
-            f"{span} Mean log-return of the worst bars.",
+            f"Rolling CVaR, worst {share(metrics.alpha)}",
+            f"{span} Mean log-return of the worst bars.{beyond}",
             tails,
             tail_layout,
         ),
@@ -95,7 +101,7 @@ def months_chart(stored: StoredBacktest) -> Figure | None:
         grid[years.index(int(year)), int(month) - 1] = value
     grid[:, 12] = np.expm1(np.nansum(np.log1p(grid[:, :12]), axis=1))
     reach = float(np.nanmax(np.abs(grid[:, :12])))
-    text = [[f"{100 * v:.1f}".replace("-", "−") if np.isfinite(v) else "" for v in row] for row in grid]
+    text = [[number(100.0 * v, 1) if np.isfinite(v) else "" for v in row] for row in grid]
     trace: Trace = {
         "type": "heatmap",
         "x": [*_MONTHS, "Year"],
@@ -129,38 +135,44 @@ def distribution_chart(stored: StoredBacktest) -> Figure:
     agent = np.log1p(stored.returns(AGENT))
     reach = float(np.quantile(np.abs(agent), 0.998)) or 1e-4
     edges = np.linspace(-reach, reach, 62)
-    traces = [_bars("agent", agent, edges, color("accent"), 0.75)]
-    if "buy_and_hold" in metrics.strategies:
-        traces.append(_outline("buy_and_hold", np.log1p(stored.returns("buy_and_hold")), edges))
+    traces = [_bars(AGENT, agent, edges, 0.75)]
+    if BUY_AND_HOLD in metrics.strategies:
+        traces.append(_outline(BUY_AND_HOLD, np.log1p(stored.returns(BUY_AND_HOLD)), edges))
     table = metrics.strategies[AGENT].performance
     marks = [level(table["var"], "VaR", tone="ink-2", axis="x"), level(table["cvar"], "CVaR", tone="accent", axis="x")]
-    if metrics.limit is not None:
+    seen = metrics.limit is not None and in_sight(metrics.limit, [reach, table["cvar"]])
+    if metrics.limit is not None and seen:
         marks.append(level(metrics.limit, "limit", axis="x"))
     for height, mark in enumerate(sorted(marks, key=lambda m: m["shapes"][0]["x0"])):
         mark["annotations"][0]["yshift"] = -14 * height  # near lines must not write over each other
     layout = {
-        "xaxis": {"title": {"text": "log-return of a bar"}, "tickformat": ".1%", "type": "linear"},
+        "xaxis": {"title": {"text": "log-return of a bar"}, "tickformat": ".2~%", "type": "linear"},
         "yaxis": {"title": {"text": "share of bars"}, "tickformat": ".0%"},
         "bargap": 0.06,
         "hovermode": "closest",
         "shapes": [shape for mark in marks for shape in mark["shapes"]],
         "annotations": [text for mark in marks for text in mark["annotations"]],
     }
-    alpha = f"{100 * metrics.alpha:.3g} %"
-    note = f"One bar, net of costs. VaR and CVaR: historical, at {alpha}, of the agent. The end bins hold all beyond."
+    note = (
+        f"One bar, net of costs. VaR and CVaR: historical, at {share(metrics.alpha)}, of the agent. "
+        "The end bins hold all beyond."
+    )
+    if metrics.limit is not None and not seen:
+        note += f" The limit of {percent(metrics.limit)} is far below."
     return Figure("distribution", "Returns of a bar", note, traces, layout)
 
 
-def _bars(name: str, values: NDArray[np.float64], edges: NDArray[np.float64], tone: str, opacity: float) -> Trace:
-    share, middle = _shares(values, edges)
-    look = {"color": tone, "opacity": opacity}
-    return {"type": "bar", "name": name, "x": numbers(middle), "y": numbers(share), "marker": look}
+def _bars(name: str, values: NDArray[np.float64], edges: NDArray[np.float64], opacity: float) -> Trace:
+    heights, middle = _shares(values, edges)
+    style = strategy_of(name)
+    look = {"color": color(style.tone), "opacity": opacity}
+    return {"type": "bar", "name": style.label, "x": numbers(middle), "y": numbers(heights), "marker": look}
 
 
 def _outline(name: str, values: NDArray[np.float64], edges: NDArray[np.float64]) -> Trace:
-    share, middle = _shares(values, edges)
-    look = {"color": color("ink-2"), "width": 1.3, "shape": "hvh"}
-    return line(name, numbers(middle), share, line=look)
+    heights, middle = _shares(values, edges)
+    look = {"color": color(strategy_of(name).tone), "width": 1.3, "shape": "hvh"}
+    return line(name, numbers(middle), heights, line=look)
 
 
 def _shares(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,23 +6,26 @@ from typing import Any
 import numpy as np
 
 from leeward.backtest.files import StoredBacktest
-from leeward.backtest.metrics import AGENT, Metrics
-from leeward.report.figure import Figure, Trace, color, level, numbers
+from leeward.backtest.metrics import Metrics
+from leeward.backtest.strategies import AGENT, strategy_of
+from leeward.backtest.wording import percent, share
+from leeward.report.figure import Figure, Trace, color, in_sight, level, numbers
 
 __all__ = ["tails_chart", "sharpes_chart", "differences_chart", "timing_chart"]
-
-_TONES = {AGENT: "accent", "buy_and_hold": "ink-2", "volatility_target": "ink-3", "best_policy": "ink-2"}
-_SYMBOLS = {AGENT: "circle", "buy_and_hold": "square", "volatility_target": "diamond", "best_policy": "star"}
 
 
 def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
     """CVaR with its interval, per split and strategy, and the limit."""
     first = next(iter(splits.values())).metrics
-    layout = _layout("log-return of a bar", ".1%", list(splits))
-    if first.limit is not None:
-        layout |= level(first.limit, f"limit {first.limit:.1%}", axis="x")
-    note = f"Mean of the worst {100 * first.alpha:.3g} % of bars with its 90 % bootstrap interval."
-    return Figure("tails", "Tail in and out of sample", note, _forest(splits, "cvar"), layout)
+    layout = _layout("log-return of a bar", ".2~%", list(splits))
+    note = f"Mean of the worst {share(first.alpha)} of bars with its 90 % bootstrap interval."
+    traces = _forest(splits, "cvar")
+    drawn = [value for trace in traces for value in trace["x"] if value is not None]
+    if first.limit is not None and in_sight(first.limit, drawn):
+        layout |= level(first.limit, f"limit {percent(first.limit)}", axis="x")
+    elif first.limit is not None:
+        note += f" The limit of {percent(first.limit)} is far below."
+    return Figure("tails", "Tail in and out of sample", note, traces, layout)
 
 
 def sharpes_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
@@ -49,7 +52,7 @@ def differences_chart(metrics: Metrics) -> Figure | None:
         "showlegend": False,
         "hovertemplate": "%{x:.2f}<extra></extra>",
     }
-    names = [f"minus {name.replace('_', ' ')}" for name in rows]
+    names = [f"minus {strategy_of(name).label}" for name in rows]
     layout = _layout("difference of Sharpe ratios", "", names) | level(0.0, "", tone="ink-3", axis="x")
     note = "On the same resampled bars, so that what both share cancels. An interval across 0 shows nothing."
     return Figure("differences", "Against the baselines", note, [trace], layout, height=230)
@@ -82,7 +85,7 @@ def timing_chart(metrics: Metrics) -> Figure | None:
 
 def _forest(splits: Mapping[str, StoredBacktest], statistic: str) -> list[Trace]:
     known = dict.fromkeys(name for stored in splits.values() for name in stored.metrics.strategies)
-    names = [name for name in known if name != "cash"]
+    names = [name for name in known if strategy_of(name).moves]
     traces: list[Trace] = []
     for place, name in reversed(list(enumerate(names))):  # the agent last: drawn on top, first in the legend
         having = [
@@ -90,17 +93,17 @@ def _forest(splits: Mapping[str, StoredBacktest], statistic: str) -> list[Trace]
         ]
         points = [strategy.performance[statistic] for _, strategy in having]
         intervals = [strategy.intervals[statistic] for _, strategy in having]
-        tone = _TONES.get(name, "ink-3")
+        style = strategy_of(name)
         rows = [list(splits).index(split) + 0.2 * (place - (len(names) - 1) / 2.0) for split, _ in having]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": name.replace("_", " "),
+                "name": style.label,
                 "x": numbers(points),
                 "y": [-row for row in rows],
-                "marker": {"color": color(tone), "size": 9, "symbol": _SYMBOLS.get(name, "circle")},
-                "error_x": _whiskers(points, [i.low for i in intervals], [i.high for i in intervals], tone),
+                "marker": {"color": color(style.tone), "size": 9, "symbol": style.symbol},
+                "error_x": _whiskers(points, [i.low for i in intervals], [i.high for i in intervals], style.tone),
                 "customdata": [split for split, _ in having],
                 "hovertemplate": "%{customdata}: %{x}<extra>%{fullData.name}</extra>",
             }

@@ -1,15 +1,16 @@
 """The chart of the robustness curve."""
 
 from leeward.backtest.robustness import RobustnessCurve
+from leeward.backtest.strategies import AGENT, CASH, VOLATILITY_TARGET
 from leeward.report.figure import Figure, line, numbers
 
 __all__ = ["robustness_chart"]
 
-# attack: style of a strategy's line, name
+# attack: the strategy whose line it is drawn with, name
 _ATTACKS = {
-    "random": ("cash", "random noise"),
-    "critic": ("volatility_target", "towards low values"),
-    "mad": ("agent", "towards other actions"),
+    "random": (CASH, "random noise"),
+    "critic": (VOLATILITY_TARGET, "towards low values"),
+    "mad": (AGENT, "towards other actions"),
 }
 _SCORES = {"growth": ("log-growth a year", ".0%"), "sharpe": ("Sharpe ratio, a year", "")}
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from leeward.backtest.judgement import BEST_POLICY
+from leeward.backtest.strategies import BEST_POLICY
 from leeward.report.data import ReportData
 from leeward.report.figure import Figure
+from leeward.report.openings import seal_sentence
 from leeward.report.outlook_charts import outlook_charts
-from leeward.report.position_charts import costs_chart, position_charts
+from leeward.report.portfolio_charts import portfolio_charts
+from leeward.report.position_charts import choice_sentence, costs_chart, position_charts
 from leeward.report.returns_charts import (
     distribution_chart,
     drawdown_chart,
@@ -16,7 +18,7 @@ from leeward.report.returns_charts import (
 )
 from leeward.report.risk_charts import differences_chart, sharpes_chart, tails_chart, timing_chart
 from leeward.report.robustness_chart import robustness_chart
-from leeward.report.tables import Table, full_table, trades_table
+from leeward.report.tables import Table, full_table, tails_table, trades_table
 from leeward.report.training_charts import training_charts
 
 __all__ = ["Section", "sections_of"]
@@ -45,6 +47,7 @@ def _result(main: ReportData) -> Section:
     stored = main.backtest
     figures = [equity_chart(stored), drawdown_chart(stored), distribution_chart(stored), months_chart(stored)]
     text = f"On {main.judged}, {_window(main)}, after costs; the baselines pay the same ones."
+    text = f"{text} {seal_sentence(main.run, main.judged)}".rstrip()
     return Section("result", "Result", text, _there(figures))
 
 
@@ -53,7 +56,7 @@ def _risk(main: ReportData) -> Section:
     text = "The tail is one number, the mean log-return of the worst bars, measured and never taken from the critic."
     if main.backtest.metrics.limit is not None:
         text += " The limit is on it."
-    return Section("risk", "Risk", text, _there([tails_chart(main.splits), *rolling]))
+    return Section("risk", "Risk", text, _there([tails_chart(main.splits), *rolling]), tails_table(main.backtest))
 
 
 def _edge(main: ReportData) -> Section:
@@ -65,8 +68,9 @@ def _edge(main: ReportData) -> Section:
 
 
 def _positions(main: ReportData) -> Section:
-    figures = [*position_charts(main.backtest), costs_chart(main.backtest)]
+    figures = [*portfolio_charts(main.backtest), *position_charts(main.backtest), costs_chart(main.backtest)]
     text = "Decided at a close, filled at the next open. A trade runs from flat, or a change of sign, to the next."
+    text = f"{text} {choice_sentence(main.backtest)}".rstrip()
     return Section("positions", "Positions", text, _there(figures), trades_table(main.backtest))
 
 
@@ -115,7 +119,9 @@ def _alerts(main: ReportData) -> Section | None:
     heading = tuple(name.capitalize() for name in wanted)
     rows = tuple(tuple(str(alert.get(name, "")) for name in wanted) for alert in main.alerts[-50:])
     more = f" The last 50 of {len(main.alerts)}." if len(main.alerts) > 50 else ""
-    return Section("health", "Health alerts", f"What the run said about itself.{more}", table=Table(heading, rows))
+    return Section(
+        "health", "Health alerts", f"What the run said about itself.{more}", table=Table(heading, rows, "Alerts")
+    )
 
 
 def _window(main: ReportData) -> str:

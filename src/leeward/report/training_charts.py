@@ -5,25 +5,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from leeward.backtest.strategies import AGENT
+from leeward.backtest.wording import percent
 from leeward.report.figure import Figure, level, line, numbers, thin
+from leeward.telemetry import metrics
 
 __all__ = ["training_charts"]
 
-_STEPS = "time/total_timesteps"
+_STEPS = metrics.TOTAL_TIMESTEPS.name
 # metric, title, unit; those that a run did not log are left out
 _CURVES = (
-    ("rollout/ep_rew_mean", "Episode reward", "log-return"),
-    ("trade/sharpe", "Sharpe ratio while training", "a year"),
-    ("risk/cvar_measured", "Measured tail", "log-return"),
-    ("risk/multiplier", "Risk multiplier", "λ"),
-    ("train/explained_variance", "Explained variance", "1 = perfect"),
-    ("train/calibration_error", "Calibration error of the critic", "0 = perfect"),
-    ("train/policy_entropy", "Policy entropy", "nats"),
-    ("train/approx_kl", "KL to the old policy", "nats"),
-    ("train/value_loss", "Value loss", "return scale"),
-    ("train/grad_norm_raw", "Gradient norm", "before the clip"),
-    ("train/learning_rate", "Learning rate", "a step"),
-    ("trade/turnover", "Turnover", "of equity, a bar"),
+    (metrics.EP_REW_MEAN, "Episode reward", "log-return"),
+    (metrics.TRADE_SHARPE, "Sharpe ratio while training", "a year"),
+    (metrics.RISK_CVAR_MEASURED, "Measured tail", "log-return"),
+    (metrics.RISK_MULTIPLIER, "Risk multiplier", "λ"),
+    (metrics.EXPLAINED_VARIANCE, "Explained variance", "1 = perfect"),
+    (metrics.CALIBRATION_ERROR, "Calibration error of the critic", "0 = perfect"),
+    (metrics.POLICY_ENTROPY, "Policy entropy", "nats"),
+    (metrics.APPROX_KL, "KL to the old policy", "nats"),
+    (metrics.VALUE_LOSS, "Value loss", "return scale"),
+    (metrics.GRAD_NORM_RAW, "Gradient norm", "before the clip"),
+    (metrics.LEARNING_RATE, "Learning rate", "a step"),
+    (metrics.TRADE_TURNOVER, "Turnover", "of equity, a bar"),
 )
 
 
@@ -32,9 +35,10 @@ def training_charts(progress: pd.DataFrame, *, limit: float | None = None) -> li
     steps = progress[_STEPS].to_numpy(dtype=float) if _STEPS in progress else np.arange(len(progress), dtype=float)
     figures = []
     for metric, title, unit in _CURVES:
-        if metric not in progress:
+        name = metric.name
+        if name not in progress:
             continue
-        values = progress[metric].to_numpy(dtype=float)
+        values = progress[name].to_numpy(dtype=float)
         known = np.flatnonzero(np.isfinite(values) & np.isfinite(steps))
         if len(known) < 2:
             continue
@@ -44,10 +48,10 @@ def training_charts(progress: pd.DataFrame, *, limit: float | None = None) -> li
             "yaxis": {"title": {"text": unit}, "nticks": 5, "tickformat": "~g"},
             "showlegend": False,
         }
-        if metric == "risk/cvar_measured" and limit is not None:
-            layout |= level(limit, f"limit {limit:.1%}")
-        key = "train_" + metric.replace("/", "_")
-        curve = line("agent", numbers(steps[rows]), values[rows], name=metric)
+        if metric == metrics.RISK_CVAR_MEASURED and limit is not None:
+            layout |= level(limit, f"limit {percent(limit)}")
+        key = "train_" + name.replace("/", "_")
+        curve = line(AGENT, numbers(steps[rows]), values[rows], name=name)
         curve["line"]["width"] = 1.6
-        figures.append(Figure(key, title, metric, [curve], layout, height=200))
+        figures.append(Figure(key, title, name, [curve], layout, height=200))
     return figures

@@ -1,12 +1,14 @@
 """The rollout: what was seen and done, time first, with the memory *before* the steps from which sequences start."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leeward.maths.nested import Memory, Observation, forget, map_observation
+from leeward.maths.nested import Memory, Observation, forget, map_observation, rows_of
+from leeward.rollout.types import RolloutSizes
 
 __all__ = ["RiskColumns", "RolloutBuffer"]
 
@@ -23,8 +25,8 @@ class RiskColumns:
 
 @dataclass
 class RolloutBuffer:
-    """One rollout of T steps and B envs. After `collect` it is full; after the targets are made, `advantages`,
-    `returns` and `values` are there too, under the names Stable-Baselines3 uses."""
+    """One rollout of T steps and B envs. After `collect` it is full, and nothing is written into it; `with_targets`
+    gives it the names under which Stable-Baselines3 shows advantages, returns and values to callbacks."""
 
     observations: Observation  # (T, B, ...)
     actions: Tensor  # (T, B, A), in the action head's own form
@@ -40,6 +42,8 @@ class RolloutBuffer:
     ended: Tensor  # (T, B) bool: terminated or truncated
     memory_slots: dict[int, int]  # time -> slot in `memories`
     memories: Memory  # each (slots, layers, B, H)
+    original_rewards: Tensor | None = None  # (T, B) float64, before a VecNormalize; None without one
+    cost_fractions: np.ndarray | None = None  # (T, B) float64, info["reward_costs_fraction"] of an env that gives it
     values: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B), pessimistic
     advantages: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B), raw
     returns: Tensor = field(default_factory=lambda: torch.empty(0))  # (T, B)
@@ -60,18 +64,14 @@ class RolloutBuffer:
         n_steps: int,
         first_observation: Observation,  # (B, ...)
         memory: Memory,
+        sizes: RolloutSizes,
         *,
-        action_size: int,
-        parameter_size: int,
-        value_shape: tuple[int, int],  # (C, N)
-        mask_size: int | None,
-        n_constraints: int = 0,
-        memory_times: list[int],
+        masked: bool,
+        memory_times: Sequence[int],
         device: torch.device,
     ) -> "RolloutBuffer":
         """Room for a rollout; allocated once and written over."""
-        first = next(iter(first_observation.values())) if isinstance(first_observation, dict) else first_observation
-        rows = (n_steps, len(first))
+        rows = (n_steps, len(rows_of(first_observation)))
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((*rows, *shape), dtype=dtype, device=device)
@@ -80,22 +80,26 @@ class RolloutBuffer:
             observations=map_observation(
                 lambda value: torch.zeros((n_steps, *value.shape), dtype=value.dtype, device=device), first_observation
             ),
-            actions=room(action_size),
-            action_parameters=room(parameter_size),
-            action_masks=None if mask_size is None else room(mask_size, dtype=torch.bool),
+            actions=room(sizes.action),
+            action_parameters=room(sizes.parameters),
+            action_masks=room(sizes.masks, dtype=torch.bool) if masked else None,
             log_probs=room(),
-            raw_values=room(*value_shape),
-            raw_next_values=room(*value_shape),
+            raw_values=room(*sizes.values),
+            raw_next_values=room(*sizes.values),
             rewards=room(),
             risk=None
-            if n_constraints == 0
-            else RiskColumns(room(dtype=torch.float64), room(n_constraints), room(n_constraints)),
+            if sizes.constraints == 0
+            else RiskColumns(room(dtype=torch.float64), room(sizes.constraints), room(sizes.constraints)),
             starts=room(dtype=torch.bool),
             terminated=room(dtype=torch.bool),
             ended=room(dtype=torch.bool),
             memory_slots={time: slot for slot, time in enumerate(memory_times)},
             memories=tuple(torch.zeros((len(memory_times), *part.shape), device=device) for part in memory),
         )
+
+    def with_targets(self, values: Tensor, advantages: Tensor) -> "RolloutBuffer":  # (T, B) each
+        """The same rollout, with what Stable-Baselines3's callbacks look for."""
+        return replace(self, values=values, advantages=advantages, returns=advantages + values)
 
     def store_observation(self, t: int, observation: Observation) -> None:
         if isinstance(self.observations, dict):

@@ -1,6 +1,6 @@
 """Collect a rollout: one pass through the memory per step, values of all at its end, faults named by env and step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,11 +11,13 @@ from torch import Tensor
 from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
-from leeward.rollout.standing import RawObservation, Standing
-from leeward.rollout.types import RolloutPolicy
+from leeward.rollout.env_processes import step_envs
+from leeward.rollout.rollout_state import RawObservation, RolloutState
+from leeward.rollout.types import RolloutPolicy, RolloutSizes
 
 __all__ = ["Collector", "RawObservation", "as_tensors"]
 
+_COSTS = "reward_costs_fraction"
 OnStep = Callable[[dict[str, Any]], bool]
 
 
@@ -36,14 +38,37 @@ class Collector:
         self.starts = np.ones(env.num_envs, dtype=bool)
         self.memory: Memory = policy.initial_memory(env.num_envs)
         self.masked = policy.takes_action_masks and env.has_attr("action_masks")
+        self._room: RolloutBuffer | None = None
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.observation, self.starts, self.memory)
+    def state(self) -> RolloutState:
+        return RolloutState(self.observation, self.starts, self.memory)
 
-    def stand(self, standing: Standing) -> None:
-        """Go on from where envs stood."""
-        self.observation, self.starts, self.memory = standing
+    @state.setter
+    def state(self, state: RolloutState) -> None:
+        """Go on from where envs were."""
+        self.observation, self.starts, self.memory = state
+
+    def room(self, n_steps: int, memory_times: Sequence[int], deployed: Tensor | None) -> RolloutBuffer:
+        """A buffer for the next rollout: the last one's room, written over, unless its shape has changed.
+
+        `deployed` (B,) marks the envs that act without noise.
+        """
+        slots = {time: slot for slot, time in enumerate(memory_times)}
+        if self._room is None or self._room.shape[0] != n_steps or self._room.memory_slots != slots:
+            device = self.policy.device
+            self._room = RolloutBuffer.empty(
+                n_steps,
+                as_tensors(self.observation, device),
+                self.memory,
+                RolloutSizes(*self.policy.rollout_sizes),
+                masked=self.masked,
+                memory_times=memory_times,
+                device=device,
+            )
+        if self._room.risk is not None:
+            self._room.risk.deployed = None if deployed is None else deployed.to(self.policy.device)
+        return self._room
 
     def reset(self, observation: RawObservation) -> None:
         """Begin anew from a freshly reset env."""
@@ -53,8 +78,9 @@ class Collector:
         self.memory = self.policy.initial_memory(self.env.num_envs)
 
     @torch.no_grad()
-    def collect(self, buffer: RolloutBuffer, noise: Tensor, hold: int | None, on_step: OnStep) -> bool:
-        """Fill the buffer; False when `on_step`, called after every step with SB3's locals, asked to stop.
+    def collect(self, buffer: RolloutBuffer, noise: Tensor, hold: int | None, on_step: OnStep) -> int:
+        """Fill the buffer; returns the steps taken, fewer than it holds when `on_step`, called after every step with
+        SB3's locals, asked to stop.
 
         `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all). A step computes what the env
         waits for; log-probabilities and values of all steps follow at the end, a few large operations.
@@ -64,7 +90,9 @@ class Collector:
         deployed = None if risk is None else risk.deployed
         actions, parameters, latents = list[Tensor](), list[Tensor](), list[Tensor]()
         starts, rewards_of, ended = np.empty((T, B), bool), np.empty((T, B), np.float32), np.empty((T, B), bool)
+        original = None if self.normaliser is None else np.empty((T, B))
         step_returns = None if risk is None else np.empty((T, B))
+        buffer.cost_fractions = None
         finals = list[tuple[int, list[int], Tensor]]()  # time, envs, what the critics read: of truncated episodes
         self.policy.set_training_mode(False)
         for t in range(T):
@@ -79,19 +107,22 @@ class Collector:
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
             step = self.policy.act(observation, memory, drawn, masks, deployed)
             env_action = step.env_action.cpu().numpy()
-            stepped, rewards, dones, infos = self.env.step(env_action)
+            stepped, rewards, dones, infos = step_envs(self.env, env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
             self._check(new_observation, rewards, f"step {t} of the rollout")
             actions.append(step.action)
             parameters.append(step.action_parameters)
             latents.append(step.critic_latent)
             rewards_of[t], ended[t] = rewards, dones
+            if original is not None and self.normaliser is not None:
+                original[t] = self.normaliser.get_original_reward()
             if masks is not None and buffer.action_masks is not None:
                 buffer.action_masks[t] = masks
             if truncated := _truncated(dones, infos):
                 finals.append((t, truncated, self._look_at_finals(truncated, infos, step.memory, t)))
             if step_returns is not None:
                 step_returns[t] = self._step_returns(rewards, infos, t)
+            self._note_costs(buffer, infos, t)
 
             self.observation, self.starts, self.memory = new_observation, np.asarray(dones, dtype=bool), step.memory
             # SB3 shows callbacks whole numbers for discrete actions, and continuous ones before they are clipped.
@@ -111,27 +142,30 @@ class Collector:
                     "rollout_buffer": buffer,
                 }
             ):
-                return False
+                if risk is not None:  # what was earned counts in the total of its episode, whoever stopped it
+                    risk.step_returns[: t + 1] = torch.as_tensor(step_returns)[: t + 1]
+                    buffer.ended[: t + 1] = torch.as_tensor(ended)[: t + 1]
+                return t + 1
         for column, found in ((buffer.starts, starts), (buffer.rewards, rewards_of), (buffer.ended, ended)):
             column.copy_(torch.as_tensor(found))
+        buffer.original_rewards = None if original is None else torch.as_tensor(original)
         if risk is not None:
             risk.step_returns.copy_(torch.as_tensor(step_returns))
         torch.stack(actions, out=buffer.actions)
         torch.stack(parameters, out=buffer.action_parameters)
         buffer.log_probs.copy_(self.policy.log_prob(buffer.action_parameters, buffer.actions))
-        self._judge(buffer, torch.stack(latents), finals)
-        return True
+        self._fill_values(buffer, torch.stack(latents), finals)
+        return T
 
-    def _judge(self, buffer: RolloutBuffer, latents: Tensor, finals: list[tuple[int, list[int], Tensor]]) -> None:
+    def _fill_values(self, buffer: RolloutBuffer, latents: Tensor, finals: list[tuple[int, list[int], Tensor]]) -> None:
         """Values and costs of every step and of its successor: the next row's, the final observation's where the
         episode was truncated, and the last observation's behind the last row."""
         T, B = buffer.shape
         device = latents.device
         memory = forget(self.memory, torch.as_tensor(self.starts, device=device))
         last = self.policy.critic_latent(as_tensors(self.observation, device), memory)
-        values, costs = self.policy.judge(
-            torch.cat([latents.flatten(0, 1), last, *(latent for _, _, latent in finals)])
-        )
+        every = torch.cat([latents.flatten(0, 1), last, *(latent for _, _, latent in finals)])
+        values, costs = self.policy.values(every), self.policy.costs(every)
         cut = torch.zeros((T, B), dtype=torch.bool, device=device)
         for t, envs, _ in finals:
             cut[t, envs] = True
@@ -165,6 +199,22 @@ class Collector:
                 "a finite one in every env, or none in any"
             )
         return found
+
+    def _note_costs(self, buffer: RolloutBuffer, infos: Any, t: int) -> None:
+        """What trading cost in this step, of an env that says so from the first step on; not checked, but counted."""
+        if t > 0 and buffer.cost_fractions is None:
+            return
+        if hasattr(self.env, "info_arrays"):  # a VecEnv of ours: one array, and no info is made
+            found = self.env.info_arrays[_COSTS]
+        elif any(_COSTS in info for info in infos):
+            found = np.array([info.get(_COSTS, np.nan) for info in infos], dtype=np.float64)
+        elif buffer.cost_fractions is None:
+            return
+        else:
+            found = np.full(len(infos), np.nan)
+        if buffer.cost_fractions is None:
+            buffer.cost_fractions = np.empty(buffer.shape)
+        buffer.cost_fractions[t] = found
 
     def _look_at_finals(self, envs: list[int], infos: Any, memory: Memory, t: int) -> Tensor:  # (len(envs), H)
         """What the critics read of the final observations of truncated episodes, fed once to their own memory."""

@@ -1,6 +1,6 @@
 """What the rollout asks of a policy: nothing of its insides, one pass through its memory per step."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -8,7 +8,17 @@ from torch import Tensor
 
 from leeward.maths.nested import Memory, Observation
 
-__all__ = ["RolloutPolicy", "RolloutStep"]
+__all__ = ["RolloutPolicy", "RolloutSizes", "RolloutStep"]
+
+
+class RolloutSizes(NamedTuple):
+    """How much room a step takes in the buffer."""
+
+    action: int
+    parameters: int
+    values: tuple[int, int]  # (C, N)
+    masks: int  # entries of an action mask
+    constraints: int
 
 
 class RolloutStep(Protocol):
@@ -21,7 +31,7 @@ class RolloutStep(Protocol):
     @property
     def action_parameters(self) -> Tensor: ...  # (B, P)
     @property
-    def critic_latent(self) -> Tensor: ...  # (B, H), for `judge`
+    def critic_latent(self) -> Tensor: ...  # (B, H), for `values` and `costs`
     @property
     def memory(self) -> Memory: ...  # after the step
 
@@ -31,6 +41,8 @@ class RolloutPolicy(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+    @property
+    def rollout_sizes(self) -> tuple[int, int, tuple[int, int], int, int]: ...  # as `RolloutSizes`
     @property
     def takes_action_masks(self) -> bool: ...
     def check_masks(self, masks: np.ndarray[Any, Any]) -> Tensor: ...
@@ -45,6 +57,7 @@ class RolloutPolicy(Protocol):
     ) -> RolloutStep: ...
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor: ...
     def critic_latent(self, observation: Observation, memory: Memory) -> Tensor: ...
-    def judge(self, critic_latent: Tensor) -> tuple[Tensor, Tensor | None]: ...
+    def values(self, critic_latent: Tensor) -> Tensor: ...
+    def costs(self, critic_latent: Tensor) -> Tensor | None: ...
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]: ...
     def set_training_mode(self, mode: bool) -> None: ...

@@ -1,17 +1,24 @@
-"""The registry: every metric Leeward reports, once. `docs/metrics.md` is generated from it.
+"""The registry: every metric Leeward reports is a constant here, and is written down nowhere else.
 
-SB3's own keys keep their names and meanings. A metric is registered where it is defined and nowhere else; the update
-returns numbers under these names, and nothing is ever read back out of a logger.
+SB3's own keys keep their names and meanings. Whoever measures something imports its constant and returns the number
+under it; names as text appear where numbers leave the program, and nothing is ever read back out of a logger.
+`docs/metrics.md` is generated from this module.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
 
-__all__ = ["REGISTRY", "Metric", "markdown"]
+__all__ = ["REGISTRY", "Metric", "Numbers", "find", "markdown"]
+
+Combine = Literal["mean", "max", "min", "sum"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Metric:
-    """One number, with what a person needs to read it."""
+    """One number, with what a person needs to read it. Two of the same name are the same metric."""
 
     name: str
     unit: str
@@ -20,485 +27,730 @@ class Metric:
     cause: str = ""
     remedy: str = ""
     needs: str = ""  # the setting without which it is not emitted
+    combine: Combine = "mean"  # how the numbers of minibatches, and of several processes, become one
+    shown: bool = False  # on the console; TensorBoard and files get every metric
+    healthy: tuple[float, float] | None = None  # least and largest value of a healthy run
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metric) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name!r})"
+
+    def of(self, **places: object) -> "Metric":
+        """One of a family, whose name has places such as `<i>` that are filled in here."""
+        return _filled(self, tuple(sorted(places.items())))
+
+    def numbered(self, number: int) -> "Metric":
+        """The metric of the second, third, ... of several alike; the first has the plain name."""
+        return self if number == 1 else _numbered(self, number)
 
 
-_SECTIONS: dict[str, list[Metric]] = {
-    "Kept from Stable-Baselines3": [
-        Metric("rollout/ep_rew_mean", "reward", "mean return of the last episodes", needs="Monitor"),
-        Metric("rollout/ep_len_mean", "steps", "mean length of the last episodes", needs="Monitor"),
-        Metric("rollout/success_rate", "fraction", "share of successful episodes", needs='info["is_success"]'),
-        Metric("time/fps", "steps/s", "env steps per second since `learn` was called"),
-        Metric("time/iterations", "count", "rollouts since `learn` was called"),
-        Metric("time/time_elapsed", "s", "wall time since `learn` was called"),
-        Metric("time/total_timesteps", "steps", "env steps of this model"),
-        Metric("train/approx_kl", "nats", "KL(old ‖ new), k3 estimator, mean over the real steps of the update"),
-        Metric("train/clip_fraction", "fraction", "share of steps whose ratio lies outside the clip range"),
-        Metric("train/clip_range", "–", "clip range of this update"),
-        Metric("train/clip_range_vf", "σ of the return", "radius of the value clip", needs="clip_range_vf"),
-        Metric("train/entropy_loss", "nats", "minus the mean entropy"),
-        Metric(
-            "train/explained_variance",
-            "–",
-            "share of the variance of the λ-returns that the values explain",
-            "warn: below 0 for 10 updates after warm-up",
-            "the critic is worse than a constant: targets jump, or its step size is too large",
-            "lower the learning rate, look at train/ret_std and the critics' gradient norms",
-        ),
-        Metric("train/learning_rate", "–", "read back from the live optimiser"),
-        Metric("train/critic_learning_rate", "–", "the critics' own, read back too", needs="critic_learning_rate"),
-        Metric(
-            "train/loss",
-            "–",
-            "total loss, mean over minibatches",
-            "error: not finite; warn: above 1000",
-            "a reward or advantage of another magnitude, or a diverging critic",
-            "look at the terms beside it",
-        ),
-        Metric("train/n_updates", "count", "epochs of optimisation so far, as SB3 counts them"),
-        Metric("train/policy_gradient_loss", "–", "clipped surrogate, mean over real steps"),
-        Metric("train/std", "–", "mean standard deviation of Gaussian actions", needs="a Box action space"),
-        Metric("train/value_loss", "–", "distributional loss in units of the return scale, mean over critics"),
-    ],
-    "Policy": [
-        Metric(
-            "train/ratio_first_minibatch_max_dev",
-            "–",
-            "largest |ratio − 1| before the first step of the update",
-            "error: above 1e-3",
-            "rollout and update disagree: memory, normaliser or mask",
-            "report it: this is a fault of the engine or of a custom policy",
-        ),
-        Metric("train/approx_kl_k1", "nats", "KL(old ‖ new), k1 estimator"),
-        Metric("train/kl_exact", "nats", "KL(old ‖ new) in closed form"),
-        Metric("train/kl_penalty", "–", "coefficient β of the KL penalty", needs="kl_penalty"),
-        Metric(
-            "train/kl_stop_epoch",
-            "epoch",
-            "epoch in which the KL stop ended the update; n_epochs if it did not",
-            "info: 0 three updates running",
-            "the step size is too large for target_kl",
-            "lower the learning rate or raise target_kl",
-        ),
-        Metric(
-            "train/log_ratio_max_abs",
-            "–",
-            "largest |log ratio|",
-            "warn: above 10",
-            "the policy moved far within one update",
-            "lower the learning rate or n_epochs, or set target_kl",
-        ),
-        Metric("train/log_ratio_extreme_fraction", "fraction", "share of |log ratio| above 10"),
-        Metric(
-            "train/log_ratio_clamped_fraction",
-            "fraction",
-            "share of |log ratio| above 20, where exp() is clamped",
-            "warn: above 0.01",
-            "see train/log_ratio_max_abs",
-            "see train/log_ratio_max_abs",
-        ),
-        Metric(
-            "error/log_ratio_nonfinite",
-            "count",
-            "log ratios that are NaN or infinite",
-            "error: above 0",
-            "NaN in the network, or an action of probability 0",
-            "the minibatch was skipped; look at the gradients",
-        ),
-        Metric("error/log_ratio_nan_count", "count", "log ratios that are NaN", "error: above 0"),
-        Metric("error/log_ratio_inf_count", "count", "log ratios that are infinite", "error: above 0"),
-        Metric(
-            "train/policy_entropy",
-            "nats",
-            "mean entropy of the policy, joint over action dimensions",
-            "warn: below 5 % of its start with a flat slope",
-            "exploration collapsed",
-            "raise ent_coef or its floor",
-        ),
-        Metric("train/policy_entropy_min", "nats", "smallest entropy of a step in the update"),
-        Metric("train/policy_entropy_max", "nats", "largest entropy of a step in the update"),
-        Metric("train/policy_entropy_slope", "nats/update", "slope of the mean entropy over the last 10 updates"),
-        Metric("train/ent_coef_nominal", "–", "entropy coefficient by its schedule"),
-        Metric("train/ent_coef_effective", "–", "entropy coefficient after the floor"),
-        Metric("train/policy_loss", "–", "surrogate plus the KL penalty, AWR and robust KL terms"),
-        Metric("train/bc_loss_ratio", "–", "|AWR term| over |surrogate|", "warn: above 1", needs="awr"),
-    ],
-    "Advantages and returns": [
-        Metric("train/advantage_mean_raw", "reward", "mean advantage before normalisation"),
-        Metric("train/advantage_std_raw", "reward", "standard deviation before normalisation"),
-        Metric("train/advantage_min", "reward", "smallest raw advantage"),
-        Metric("train/advantage_max", "reward", "largest raw advantage"),
-        Metric(
-            "train/advantages_norm_max_abs",
-            "–",
-            "largest normalised advantage",
-            "warn: above 20",
-            "one step dominates the update",
-            "look for an outlier in the rewards",
-        ),
-        Metric("train/advantages_norm_mean", "–", "mean of the normalised advantages", "warn: |mean| above 0.1"),
-        Metric("train/advantages_norm_std", "–", "standard deviation of the normalised advantages"),
-        Metric(
-            "warn/advantages_std_below_floor",
-            "0/1",
-            "the advantages have no spread and were set to 0",
-            "warn: 1",
-            "every action looks alike: constant rewards, or a critic that explains everything",
-            "check that actions change rewards",
-        ),
-        Metric("train/ret_mean", "reward", "mean of the return scale"),
-        Metric(
-            "train/ret_std",
-            "reward",
-            "standard deviation of the return scale",
-            "warn: below 1 % of its maximum",
-            "returns stopped varying",
-            "check the env",
-        ),
-        Metric("train/value_target_scale", "1/reward", "1/σ used to encode value targets"),
-        Metric(
-            "warn/excessive_return_scaling",
-            "0/1",
-            "max|return|/σ exceeds 100",
-            "warn: 1",
-            "rare returns far outside the scale",
-            "clip or reshape the reward",
-        ),
-        Metric("warn/ret_std_triggering_scaling", "reward", "σ at that moment; 0 when all is well"),
-        Metric(
-            "train/popart_max_shift",
-            "reward",
-            "largest change of a decoded value by the rescale of the heads",
-            "error: above 1e-3 of the scale; categorical warn: above 0.05 σ",
-            "the rescale moved predictions",
-            "report it",
-        ),
-        Metric(
-            "debug/obs_norm_mean_drift",
-            "std",
-            "largest move of a feature's mean in the observation normaliser",
-            "warn: above 1",
-            "observations drift",
-            "use features that are stationary",
-            needs="normalize_observations",
-        ),
-        Metric(
-            "debug/obs_norm_std_drift",
-            "std",
-            "largest relative move of a feature's std in the observation normaliser",
-            "warn: above 1",
-            "observations drift",
-            "use features that are stationary",
-            needs="normalize_observations",
-        ),
-        Metric(
-            "debug/vecnormalize_mean_drift",
-            "std",
-            "the same for SB3's VecNormalize",
-            "warn: above 1",
-            needs="VecNormalize",
-        ),
-        Metric(
-            "debug/vecnormalize_std_drift",
-            "std",
-            "the same for SB3's VecNormalize",
-            "warn: above 1",
-            needs="VecNormalize",
-        ),
-    ],
-    "Critics": [
-        Metric("train/critic_loss_unclipped", "–", "value loss without clipping"),
-        Metric("train/critic_loss_clipped", "–", "value loss of the clipped predictions", needs="value_clip"),
-        Metric(
-            "train/vf_clip_active_frac",
-            "fraction",
-            "share of steps whose prediction was clipped",
-            "info: 0 for 20 updates",
-            "the radius is too wide to matter",
-            "lower it or switch clipping off",
-            needs="value_clip",
-        ),
-        Metric(
-            "train/value_intercept_step",
-            "reward",
-            "largest mean residual of a critic, added to its head's bias before the update",
-            needs="no value_clip, critic='quantile' or 'scalar'",
-        ),
-        Metric("train/critic1_loss", "–", "loss of critic 1"),
-        Metric("train/critic2_loss", "–", "loss of critic 2", needs="twin_critics"),
-        Metric("train/critic_gap", "reward", "mean |V1 − V2|", needs="twin_critics"),
-        Metric("train/critic1_grad_norm", "–", "gradient norm of critic 1 (MLP and head), before scaling and clipping"),
-        Metric("train/critic2_grad_norm", "–", "gradient norm of critic 2", needs="twin_critics"),
-        Metric(
-            "train/critic_trunk_grad_norm",
-            "–",
-            "gradient norm of what the critics alone share",
-            needs="critic memory, or an extractor of its own",
-        ),
-        Metric(
-            "train/critics_grad_ratio", "–", "critic 1 over critic 2", "warn: outside [0.01, 100]", needs="twin_critics"
-        ),
-        Metric(
-            "warn/twin_critics_gradient_imbalance",
-            "0/1",
-            "that ratio is outside [0.01, 100]",
-            "warn: 1",
-            needs="twin_critics",
-        ),
-        Metric("warn/critic1_vanishing_gradients", "0/1", "gradient norm of critic 1 below 1e-8", "warn: 1"),
-        Metric(
-            "warn/critic2_vanishing_gradients",
-            "0/1",
-            "gradient norm of critic 2 below 1e-8",
-            "warn: 1",
-            needs="twin_critics",
-        ),
-        Metric(
-            "train/quantile_crossing_rate",
-            "fraction",
-            "share of neighbouring quantiles in the wrong order",
-            "warn: above 0.1",
-            "the critic has not learned a distribution yet",
-            "train longer or raise vf_coef",
-            needs="critic='quantile'",
-        ),
-        Metric(
-            "train/support_outside_fraction",
-            "fraction",
-            "share of targets outside the support",
-            "warn: above 0.01",
-            "returns outgrew the support between two moves",
-            "none: the support moves by itself",
-            needs="critic='categorical'",
-        ),
-        Metric(
-            "train/calibration_error",
-            "–",
-            "mean |level − coverage| of returns whose episode ended inside the rollout, before the update",
-            "warn: above 0.1",
-            "the predicted distribution is too wide, too narrow or shifted",
-            "train longer; with a scalar target mode this is expected",
-        ),
-    ],
-    "Gradients": [
-        Metric(
-            "train/grad_norm_raw",
-            "–",
-            "global norm before any stage",
-            "warn: above 50; error: not finite",
-            "an outlier, or a step size too large",
-            "look at advantages and targets",
-        ),
-        Metric(
-            "train/grad_norm_pre_clip",
-            "–",
-            "global norm after scaling, before the clip; healthy below 10",
-            "warn: above 50",
-        ),
-        Metric("train/grad_norm_post_clip", "–", "global norm of the step taken", "error: above max_grad_norm"),
-        Metric(
-            "train/lstm_grad_norm/<module>/<layer>",
-            "–",
-            "per memory and layer",
-            "warn: above 50 or below 1e-8",
-            needs="memory",
-        ),
-        Metric(
-            "train/skipped_minibatches",
-            "count",
-            "minibatches (or micro-batches) left out because something was not finite",
-            "error: above 0",
-            "NaN or infinity in loss or gradient",
-            "look at error/log_ratio_* and the env",
-        ),
-        Metric("lstm/h_mean_layer<i>", "–", "mean of the actor's hidden state at sequence starts", needs="memory"),
-        Metric("lstm/h_std_layer<i>", "–", "its standard deviation", needs="memory"),
-        Metric("lstm/h_norm_layer<i>", "–", "its mean norm", needs="memory"),
-        Metric("lstm/saturation_layer<i>", "fraction", "share of |h| above 0.95", "warn: above 0.9", needs="memory"),
-        Metric("lstm_critic/h_mean_layer<i>", "–", "the same for the critic's memory", needs="critic memory"),
-        Metric("lstm_critic/h_std_layer<i>", "–", "the same for the critic's memory", needs="critic memory"),
-        Metric("lstm_critic/h_norm_layer<i>", "–", "the same for the critic's memory", needs="critic memory"),
-        Metric(
-            "lstm_critic/saturation_layer<i>",
-            "fraction",
-            "the same for the critic's memory",
-            "warn: above 0.9",
-            needs="critic memory",
-        ),
-        Metric(
-            "lstm/h_norm_after_reset_ratio",
-            "–",
-            "norm of h in the first 5 steps of episodes over that of all steps",
-            needs="memory",
-        ),
-    ],
-    "Risk": [
-        Metric(
-            "risk/cvar_measured",
-            "unit of X",
-            "CVaR of the risk variable over the rollout, of the policy that the limit binds (exploring, or deployed)",
-            needs="risk",
-        ),
-        Metric(
-            "risk/cvar_standard_error",
-            "unit of X",
-            "standard error of risk/cvar_measured, as if outcomes were independent",
-            needs="risk",
-        ),
-        Metric("risk/var_measured", "unit of X", "its α-quantile, the start of that tail", needs="risk"),
-        Metric(
-            "risk/tail_samples",
-            "count",
-            "α · samples behind the measured tail",
-            "warn: below 10",
-            "too few steps or episodes per rollout for this α",
-            "more envs, longer rollouts, or a larger alpha",
-            needs="risk",
-        ),
-        Metric("risk/limit", "unit of X", "the least CVaR allowed", needs="risk.limit"),
-        Metric(
-            "risk/gap",
-            "unit of X",
-            "limit − measured: positive = violated",
-            "warn: above 0 for 20 updates",
-            "the multiplier is still rising, exploration is wide, or no policy meets the limit",
-            "let it train on; a larger risk.learning_rate; look at risk/multiplier",
-            needs="risk.limit",
-        ),
-        Metric(
-            "risk/multiplier",
-            "–",
-            "λ: weight of the cost in the policy's advantage",
-            "warn: at its ceiling",
-            "no policy meets the limit, or the unit of the limit is not that of X",
-            "compare risk/limit with risk/cvar_measured",
-            needs="risk",
-        ),
-        Metric(
-            "risk/cvar_predicted",
-            "unit of X",
-            "CVaR of the next step's return predicted for the exploring policy, mean over envs at the rollout's end",
-            needs="risk",
-        ),
-        Metric(
-            "risk/return_cvar_predicted",
-            "reward",
-            "CVaR of the discounted return predicted for the exploring policy, mean over envs at the rollout's end",
-            needs="risk",
-        ),
-        Metric("risk/cost_advantage_std", "unit of X", "spread of the cost's advantage, before weighing", needs="risk"),
-        Metric("risk/grad_norm", "–", "gradient of the costs' part of the surrogate at the action head", needs="risk"),
-        Metric(
-            "debug/cvar_gradient_norm", "–", "the same, for a tail that is hard to measure", needs="risk.alpha < 0.01"
-        ),
-        Metric(
-            "risk/<metric>/<i>", "–", "the same metrics of the second, third, ... constraint", needs="several risks"
-        ),
-    ],
-    "Gradient scaling and utility": [
-        Metric(
-            "vgs/noise_to_signal_p50",
-            "–",
-            "variance of the raw gradients over the square of their mean, median over tensors",
-            needs="vgs",
-        ),
-        Metric("vgs/noise_to_signal_p90", "–", "its 90 % quantile over tensors", needs="vgs"),
-        Metric("vgs/scaling_factor", "–", "factor on the gradients, mean over minibatches (and tensors)", needs="vgs"),
-        Metric(
-            "vgs/warmup_active", "0/1", "share of the minibatches in which gradients were only watched", needs="vgs"
-        ),
-        Metric(
-            "upgd/utility_max",
-            "–",
-            "largest |utility| of a weight in the last step: what utilities are divided by",
-            needs="a utility optimiser",
-        ),
-        Metric(
-            "upgd/gate_mean",
-            "–",
-            "mean gate of the last step: 1 is neutral, below 1 protected",
-            needs="a utility optimiser",
-        ),
-        Metric(
-            "upgd/noise_rms",
-            "weight",
-            "RMS of what the noise of the last step adds to a weight",
-            needs="a utility optimiser",
-        ),
-    ],
-    "Robustness": [
-        Metric(
-            "adversary/robust_kl",
-            "nats",
-            "KL(π(.|s) ‖ π(.|s + δ)) on the same rows, mean over real steps",
-            "error: enabled and without gradient (training stops)",
-            "the policy does not read the attacked features, or the radius is below the precision of float32",
-            "look at adversary.mask and adversary.keys, or raise adversary.epsilon",
-            needs="adversary",
-        ),
-        Metric(
-            "adversary/epsilon",
-            "network's unit",
-            "radius of the ball in this update; 0 in the warm-up",
-            needs="adversary",
-        ),
-        Metric("adversary/delta_norm", "network's unit", "mean size of δ, in the norm of the ball", needs="adversary"),
-        Metric(
-            "adversary/objective_gain",
-            "nats",
-            "robust KL at δ less that at the random point of the ball where the search began",
-            "warn: at most 0",
-            "the search does not climb: steps too long, or a policy that is flat there",
-            "more adversary.steps, or a smaller adversary.step_size",
-            needs="adversary",
-        ),
-        Metric(
-            "adversary/value_shift",
-            "σ² of the return",
-            "squared distance between the return distributions at s and at s + δ, mean over critics",
-            needs="adversary.value_weight",
-        ),
-    ],
-    "Trading": [
-        Metric(
-            "trade/costs_fraction",
-            "fraction",
-            "mean over steps of all costs and interest paid, over equity",
-            "warn, in a backtest: above 50 % of the gross profit",
-            "the agent trades more than its edge pays for",
-            "a rebalance band, fewer positions, or a longer bar",
-            needs="a trading env",
-        ),
-        Metric(
-            "trade/costs_dropped",
-            "count",
-            "costs that were not finite and were left out of the mean",
-            "warn: above 0",
-            "bars with prices or volumes that are not finite",
-            "leeward data check",
-            needs="a trading env",
-        ),
-        Metric("trade/turnover", "fraction", "mean over steps of Σ|Δnotional| / equity", needs="a trading env"),
-        Metric(
-            "trade/exposure",
-            "fraction",
-            "mean over steps of Σ|weight|",
-            "info: constant",
-            "a disguised buy-and-hold",
-            "compare it with the baselines of the backtest",
-            needs="a trading env",
-        ),
-        Metric("trade/n_trades", "count", "orders of the rollout", needs="a trading env"),
-        Metric(
-            "trade/sharpe",
-            "–",
-            "annualised Sharpe ratio of the rollout's steps, while exploring",
-            needs="a trading env",
-        ),
-        Metric("trade/max_drawdown", "fraction", "deepest fall of an env within the rollout", needs="a trading env"),
-    ],
-}
+Numbers = dict[Metric, float]
+
+
+@cache
+def _filled(metric: Metric, places: tuple[tuple[str, object], ...]) -> Metric:
+    name = metric.name
+    for place, value in places:
+        if f"<{place}>" not in name:
+            raise KeyError(f"{metric.name} has no place <{place}>")
+        name = name.replace(f"<{place}>", str(value))
+    return replace(metric, name=name)
+
+
+@cache
+def _numbered(metric: Metric, number: int) -> Metric:
+    return replace(metric, name=f"{metric.name}/{number}")
+
+
+_SECTIONS: dict[str, list[Metric]] = {}
+
+
+def _section(title: str) -> Callable[..., Metric]:
+    """Registers metrics under a heading of the page."""
+    metrics = _SECTIONS.setdefault(title, [])
+
+    def register(name: str, unit: str, meaning: str, **more: str | bool | tuple[float, float]) -> Metric:
+        metrics.append(Metric(name, unit, meaning, **more))  # type: ignore[arg-type]
+        return metrics[-1]
+
+    return register
+
+
+_kept = _section("Kept from Stable-Baselines3")
+EP_REW_MEAN = _kept("rollout/ep_rew_mean", "reward", "mean return of the last episodes", needs="Monitor", shown=True)
+EP_LEN_MEAN = _kept("rollout/ep_len_mean", "steps", "mean length of the last episodes", needs="Monitor", shown=True)
+SUCCESS_RATE = _kept(
+    "rollout/success_rate", "fraction", "share of successful episodes", needs='info["is_success"]', shown=True
+)
+FPS = _kept("time/fps", "steps/s", "env steps per second since `learn` was called", shown=True)
+ITERATIONS = _kept("time/iterations", "count", "rollouts since `learn` was called", shown=True)
+TIME_ELAPSED = _kept("time/time_elapsed", "s", "wall time since `learn` was called", shown=True)
+TOTAL_TIMESTEPS = _kept("time/total_timesteps", "steps", "env steps of this model", shown=True)
+APPROX_KL = _kept(
+    "train/approx_kl", "nats", "KL(old ‖ new), k3 estimator, mean over the real steps of the update", shown=True
+)
+CLIP_FRACTION = _kept(
+    "train/clip_fraction", "fraction", "share of steps whose ratio lies outside the clip range", shown=True
+)
+CLIP_RANGE = _kept("train/clip_range", "–", "clip range of this update", shown=True)
+CLIP_RANGE_VF = _kept(
+    "train/clip_range_vf", "σ of the return", "radius of the value clip", needs="clip_range_vf", shown=True
+)
+ENTROPY_LOSS = _kept("train/entropy_loss", "nats", "minus the mean entropy", shown=True)
+EXPLAINED_VARIANCE = _kept(
+    "train/explained_variance",
+    "–",
+    "share of the variance of the λ-returns that the values explain",
+    alert="warn: below 0 for 10 updates after warm-up",
+    cause="the critic is worse than a constant: targets jump, or its step size is too large",
+    remedy="lower the learning rate, look at train/ret_std and the critics' gradient norms",
+    shown=True,
+    healthy=(0.0, 1.0),
+)
+LEARNING_RATE = _kept("train/learning_rate", "–", "read back from the live optimiser", shown=True)
+CRITIC_LEARNING_RATE = _kept(
+    "train/critic_learning_rate", "–", "the critics' own, read back too", needs="critic_learning_rate"
+)
+LOSS = _kept(
+    "train/loss",
+    "–",
+    "total loss, mean over minibatches",
+    alert="error: not finite; warn: above 1000",
+    cause="a reward or advantage of another magnitude, or a diverging critic",
+    remedy="look at the terms beside it",
+    shown=True,
+)
+N_UPDATES = _kept("train/n_updates", "count", "epochs of optimisation so far, as SB3 counts them", shown=True)
+POLICY_GRADIENT_LOSS = _kept("train/policy_gradient_loss", "–", "clipped surrogate, mean over real steps", shown=True)
+STD = _kept("train/std", "–", "mean standard deviation of Gaussian actions", needs="a Box action space", shown=True)
+VALUE_LOSS = _kept(
+    "train/value_loss", "–", "distributional loss in units of the return scale, mean over critics", shown=True
+)
+
+_policy = _section("Policy")
+RATIO_FIRST_MINIBATCH_MAX_DEV = _policy(
+    "train/ratio_first_minibatch_max_dev",
+    "–",
+    "largest |ratio − 1| before the first step of the update",
+    alert="error: above 1e-3",
+    cause="rollout and update disagree: memory, normaliser or mask",
+    remedy="report it: this is a fault of the engine or of a custom policy",
+    combine="max",
+    healthy=(0.0, 1e-3),
+)
+APPROX_KL_K1 = _policy("train/approx_kl_k1", "nats", "KL(old ‖ new), k1 estimator")
+KL_EXACT = _policy("train/kl_exact", "nats", "KL(old ‖ new) in closed form")
+KL_PENALTY = _policy("train/kl_penalty", "–", "coefficient β of the KL penalty", needs="kl_penalty")
+KL_STOP_EPOCH = _policy(
+    "train/kl_stop_epoch",
+    "epoch",
+    "epoch in which the KL stop ended the update; n_epochs if it did not",
+    alert="info: 0 three updates running",
+    cause="the step size is too large for target_kl",
+    remedy="lower the learning rate or raise target_kl",
+)
+LOG_RATIO_MAX_ABS = _policy(
+    "train/log_ratio_max_abs",
+    "–",
+    "largest |log ratio|",
+    alert="warn: above 10",
+    cause="the policy moved far within one update",
+    remedy="lower the learning rate or n_epochs, or set target_kl",
+    combine="max",
+    healthy=(0.0, 10.0),
+)
+LOG_RATIO_EXTREME_FRACTION = _policy("train/log_ratio_extreme_fraction", "fraction", "share of |log ratio| above 10")
+LOG_RATIO_CLAMPED_FRACTION = _policy(
+    "train/log_ratio_clamped_fraction",
+    "fraction",
+    "share of |log ratio| above 20, where exp() is clamped",
+    alert="warn: above 0.01",
+    cause="see train/log_ratio_max_abs",
+    remedy="see train/log_ratio_max_abs",
+    healthy=(0.0, 0.01),
+)
+LOG_RATIO_NONFINITE = _policy(
+    "error/log_ratio_nonfinite",
+    "count",
+    "log ratios that are NaN or infinite",
+    alert="error: above 0",
+    cause="NaN in the network, or an action of probability 0",
+    remedy="the minibatch was skipped; look at the gradients",
+    combine="sum",
+    healthy=(0.0, 0.0),
+)
+LOG_RATIO_NAN_COUNT = _policy(
+    "error/log_ratio_nan_count",
+    "count",
+    "log ratios that are NaN",
+    alert="error: above 0",
+    combine="sum",
+    healthy=(0.0, 0.0),
+)
+LOG_RATIO_INF_COUNT = _policy(
+    "error/log_ratio_inf_count",
+    "count",
+    "log ratios that are infinite",
+    alert="error: above 0",
+    combine="sum",
+    healthy=(0.0, 0.0),
+)
+POLICY_ENTROPY = _policy(
+    "train/policy_entropy",
+    "nats",
+    "mean entropy of the policy, joint over action dimensions",
+    alert="warn: below 5 % of its start with a flat slope",
+    cause="exploration collapsed",
+    remedy="raise ent_coef or its floor",
+)
+POLICY_ENTROPY_MIN = _policy(
+    "train/policy_entropy_min", "nats", "smallest entropy of a step in the update", combine="min"
+)
+POLICY_ENTROPY_MAX = _policy(
+    "train/policy_entropy_max", "nats", "largest entropy of a step in the update", combine="max"
+)
+POLICY_ENTROPY_SLOPE = _policy(
+    "train/policy_entropy_slope", "nats/update", "slope of the mean entropy over the last 10 updates"
+)
+ENT_COEF_NOMINAL = _policy("train/ent_coef_nominal", "–", "entropy coefficient by its schedule")
+ENT_COEF_EFFECTIVE = _policy("train/ent_coef_effective", "–", "entropy coefficient after the floor")
+POLICY_LOSS = _policy("train/policy_loss", "–", "surrogate plus the KL penalty, AWR and robust KL terms")
+BC_LOSS_RATIO = _policy(
+    "train/bc_loss_ratio",
+    "–",
+    "gradient norm of the AWR term over that of the surrogate, at the action head, before the first step",
+    alert="warn: above 1",
+    cause="imitation of the rollout's own actions outweighs the policy gradient",
+    remedy="lower awr.coef, or raise awr.beta",
+    needs="awr",
+    healthy=(0.0, 1.0),
+)
+
+_returns = _section("Advantages and returns")
+REWARD_STD = _returns("train/reward_std", "reward", "standard deviation of the rewards, before any normalisation")
+WARN_REWARD_CONSTANT = _returns(
+    "warn/reward_constant",
+    "0/1",
+    "no two returns of the rollout can differ: its rewards are all the same, and 0 or without a terminated episode",
+    alert="warn: 1",
+    cause="the goal was never reached, or the env gives no reward",
+    remedy="explore more, make the reward denser, or check the env",
+)
+ADVANTAGE_MEAN_RAW = _returns("train/advantage_mean_raw", "reward", "mean advantage before normalisation")
+ADVANTAGE_STD_RAW = _returns("train/advantage_std_raw", "reward", "standard deviation before normalisation")
+ADVANTAGE_MIN = _returns("train/advantage_min", "reward", "smallest raw advantage")
+ADVANTAGE_MAX = _returns("train/advantage_max", "reward", "largest raw advantage")
+ADVANTAGES_NORM_MAX_ABS = _returns(
+    "train/advantages_norm_max_abs",
+    "–",
+    "largest normalised advantage",
+    alert="warn: above 20",
+    cause="one step dominates the update",
+    remedy="look for an outlier in the rewards",
+    healthy=(0.0, 20.0),
+)
+ADVANTAGES_NORM_MEAN = _returns(
+    "train/advantages_norm_mean",
+    "–",
+    "mean of the normalised advantages",
+    alert="warn: |mean| above 0.1",
+    healthy=(-0.1, 0.1),
+)
+ADVANTAGES_NORM_STD = _returns("train/advantages_norm_std", "–", "standard deviation of the normalised advantages")
+WARN_ADVANTAGES_STD_BELOW_FLOOR = _returns(
+    "warn/advantages_std_below_floor",
+    "0/1",
+    "the advantages have no spread and were set to 0",
+    alert="warn: 1",
+    cause="every action looks alike: constant rewards, or a critic that explains everything",
+    remedy="check that actions change rewards",
+)
+RET_MEAN = _returns("train/ret_mean", "reward", "mean of the return scale")
+RET_STD = _returns(
+    "train/ret_std",
+    "reward",
+    "standard deviation of the return scale",
+    alert="warn: below 1 % of its maximum",
+    cause="returns stopped varying",
+    remedy="check the env",
+)
+VALUE_TARGET_SCALE = _returns("train/value_target_scale", "1/reward", "1/σ used to encode value targets")
+WARN_EXCESSIVE_RETURN_SCALING = _returns(
+    "warn/excessive_return_scaling",
+    "0/1",
+    "max|return − mean|/σ exceeds 100",
+    alert="warn: 1",
+    cause="rare returns far outside the scale",
+    remedy="clip or reshape the reward",
+    combine="max",
+)
+WARN_RET_STD_TRIGGERING_SCALING = _returns(
+    "warn/ret_std_triggering_scaling", "reward", "σ at that moment; 0 when all is well", combine="max"
+)
+POPART_MAX_SHIFT = _returns(
+    "train/popart_max_shift",
+    "reward",
+    "largest change of a decoded value by the rescale of the heads",
+    alert="error: above 1e-3 of the scale; categorical warn: above 0.05 σ",
+    cause="the rescale moved predictions",
+    remedy="report it",
+    combine="max",
+)
+OBS_NORM_MEAN_DRIFT = _returns(
+    "debug/obs_norm_mean_drift",
+    "std",
+    "largest move of a feature's mean in the observation normaliser",
+    alert="warn: above 1",
+    cause="observations drift",
+    remedy="use features that are stationary",
+    needs="normalize_observations",
+    healthy=(0.0, 1.0),
+)
+OBS_NORM_STD_DRIFT = _returns(
+    "debug/obs_norm_std_drift",
+    "std",
+    "largest relative move of a feature's std in the observation normaliser",
+    alert="warn: above 1",
+    cause="observations drift",
+    remedy="use features that are stationary",
+    needs="normalize_observations",
+    healthy=(0.0, 1.0),
+)
+VECNORMALIZE_MEAN_DRIFT = _returns(
+    "debug/vecnormalize_mean_drift",
+    "std",
+    "the same for SB3's VecNormalize",
+    alert="warn: above 1",
+    needs="VecNormalize",
+    healthy=(0.0, 1.0),
+)
+VECNORMALIZE_STD_DRIFT = _returns(
+    "debug/vecnormalize_std_drift",
+    "std",
+    "the same for SB3's VecNormalize",
+    alert="warn: above 1",
+    needs="VecNormalize",
+    healthy=(0.0, 1.0),
+)
+
+_critics = _section("Critics")
+CRITIC_LOSS_UNCLIPPED = _critics("train/critic_loss_unclipped", "–", "value loss without clipping")
+CRITIC_LOSS_CLIPPED = _critics(
+    "train/critic_loss_clipped", "–", "value loss of the clipped predictions", needs="value_clip"
+)
+VF_CLIP_ACTIVE_FRAC = _critics(
+    "train/vf_clip_active_frac",
+    "fraction",
+    "share of steps whose prediction was clipped",
+    alert="info: 0 for 20 updates",
+    cause="the radius is too wide to matter",
+    remedy="lower it or switch clipping off",
+    needs="value_clip",
+)
+CRITIC1_LOSS = _critics("train/critic1_loss", "–", "loss of critic 1")
+CRITIC2_LOSS = _critics("train/critic2_loss", "–", "loss of critic 2", needs="twin_critics")
+CRITIC_GAP = _critics("train/critic_gap", "reward", "mean |V1 − V2|", needs="twin_critics")
+CRITIC1_GRAD_NORM = _critics(
+    "train/critic1_grad_norm", "–", "gradient norm of critic 1 (MLP and head), before scaling and clipping"
+)
+CRITIC2_GRAD_NORM = _critics("train/critic2_grad_norm", "–", "gradient norm of critic 2", needs="twin_critics")
+CRITIC_TRUNK_GRAD_NORM = _critics(
+    "train/critic_trunk_grad_norm",
+    "–",
+    "gradient norm of what the critics alone share",
+    needs="critic memory, or an extractor of its own",
+)
+CRITICS_GRAD_RATIO = _critics(
+    "train/critics_grad_ratio",
+    "–",
+    "gradient norm of critic 1 over that of critic 2; left out where one of them vanishes",
+    alert="warn: outside [0.01, 100]",
+    cause="one critic hardly learns",
+    remedy="compare train/critic1_loss with train/critic2_loss; look at a custom network's initialisation",
+    needs="twin_critics",
+    healthy=(0.01, 100.0),
+)
+WARN_TWIN_CRITICS_GRADIENT_IMBALANCE = _critics(
+    "warn/twin_critics_gradient_imbalance",
+    "0/1",
+    "that ratio is outside [0.01, 100]",
+    alert="warn: 1",
+    needs="twin_critics",
+)
+WARN_CRITIC1_VANISHING_GRADIENTS = _critics(
+    "warn/critic1_vanishing_gradients", "0/1", "gradient norm of critic 1 below 1e-8", alert="warn: 1"
+)
+WARN_CRITIC2_VANISHING_GRADIENTS = _critics(
+    "warn/critic2_vanishing_gradients",
+    "0/1",
+    "gradient norm of critic 2 below 1e-8",
+    alert="warn: 1",
+    needs="twin_critics",
+)
+QUANTILE_CROSSING_RATE = _critics(
+    "train/quantile_crossing_rate",
+    "fraction",
+    "share of neighbouring quantiles in the wrong order; 0.1 to 0.4 in healthy runs, see docs/ideas/quantiles.md",
+    needs="critic='quantile'",
+)
+QUANTILE_CROSSING_SIZE = _critics(
+    "train/quantile_crossing_size",
+    "σ of the return",
+    "mean distance by which sorting moves a quantile; 0 if all are in order",
+    alert="warn: above 0.05",
+    cause="the critic has not learned a distribution yet",
+    remedy="train longer or raise vf_coef",
+    needs="critic='quantile'",
+    healthy=(0.0, 0.05),
+)
+SUPPORT_OUTSIDE_FRACTION = _critics(
+    "train/support_outside_fraction",
+    "fraction",
+    "share of targets outside the support",
+    alert="warn: above 0.01",
+    cause="returns outgrew the support between two moves",
+    remedy="none: the support moves by itself",
+    needs="critic='categorical'",
+    healthy=(0.0, 0.01),
+)
+CALIBRATION_ERROR = _critics(
+    "train/calibration_error",
+    "–",
+    "mean |level − coverage| of returns whose episode ended inside the rollout, before the update",
+    alert="warn: above 0.1",
+    cause="the predicted distribution is too wide, too narrow or shifted",
+    remedy="train longer; with a scalar target mode this is expected",
+    shown=True,
+    healthy=(0.0, 0.1),
+)
+
+EVAL_EXPLAINED_VARIANCE = _critics(
+    "eval/explained_variance",
+    "–",
+    "share of the variance of the discounted returns on validation that the critic explains",
+    alert="warn: train/explained_variance − this above 0.3 for 5 evaluations",
+    cause="the critic has memorised the training bars",
+    remedy="fewer or simpler features, a smaller network, a shorter run",
+    needs="a run on a market with enough validation bars",
+)
+EVAL_CALIBRATION_ERROR = _critics(
+    "eval/calibration_error",
+    "–",
+    "mean |level − coverage| of the predicted quantiles, over the discounted returns on validation",
+    alert="warn: above 0.1",
+    cause="validation is unlike the training bars, or the critic is not done learning",
+    remedy="compare it with train/calibration_error",
+    needs="a run on a market with enough validation bars",
+    healthy=(0.0, 0.1),
+)
+
+_gradients = _section("Gradients")
+GRAD_NORM_RAW = _gradients("train/grad_norm_raw", "–", "global norm before any stage, mean over minibatches")
+GRAD_NORM_RAW_MAX = _gradients(
+    "train/grad_norm_raw_max",
+    "–",
+    "the largest of a minibatch",
+    alert="warn: above 50; error: not finite",
+    cause="an outlier, or a step size too large",
+    remedy="look at advantages and targets",
+    combine="max",
+    healthy=(0.0, 50.0),
+)
+GRAD_NORM_PRE_CLIP = _gradients(
+    "train/grad_norm_pre_clip",
+    "–",
+    "global norm after scaling, before the clip, mean over minibatches",
+    healthy=(0.0, 10.0),
+)
+GRAD_NORM_PRE_CLIP_MAX = _gradients(
+    "train/grad_norm_pre_clip_max",
+    "–",
+    "the largest of a minibatch",
+    alert="warn: above 50",
+    cause="an outlier, or a step size too large",
+    remedy="look at advantages and targets",
+    combine="max",
+    healthy=(0.0, 50.0),
+)
+GRAD_NORM_POST_CLIP = _gradients(
+    "train/grad_norm_post_clip", "–", "global norm of the step taken, mean over minibatches"
+)
+GRAD_NORM_POST_CLIP_MAX = _gradients("train/grad_norm_post_clip_max", "–", "the largest of a minibatch", combine="max")
+GRAD_NORM_PRE_CLIP_OF = _gradients(
+    "train/grad_norm_pre_clip/<half>", "–", "the same for actor and critic, which are clipped apart"
+)
+GRAD_NORM_PRE_CLIP_MAX_OF = _gradients(
+    "train/grad_norm_pre_clip_max/<half>", "–", "the largest of a minibatch", combine="max"
+)
+GRAD_NORM_POST_CLIP_OF = _gradients("train/grad_norm_post_clip/<half>", "–", "the same for actor and critic")
+GRAD_NORM_POST_CLIP_MAX_OF = _gradients(
+    "train/grad_norm_post_clip_max/<half>",
+    "–",
+    "the largest of a minibatch",
+    alert="error: above max_grad_norm",
+    cause="a stage after the clip changed the gradients",
+    remedy="report it: this is a fault of the engine or of a custom stage",
+    combine="max",
+)
+LSTM_GRAD_NORM = _gradients(
+    "train/lstm_grad_norm/<module>/<layer>",
+    "–",
+    "per memory and layer",
+    alert="warn: above 50 or below 1e-8",
+    needs="memory",
+)
+SKIPPED_MINIBATCHES = _gradients(
+    "train/skipped_minibatches",
+    "count",
+    "minibatches (or micro-batches) left out because something was not finite",
+    alert="error: above 0",
+    cause="NaN or infinity in loss or gradient",
+    remedy="look at error/log_ratio_* and the env",
+    combine="sum",
+    shown=True,
+    healthy=(0.0, 0.0),
+)
+LSTM_H_MEAN = _gradients(
+    "lstm/h_mean_layer<i>", "–", "mean of the actor's hidden state at sequence starts", needs="memory"
+)
+LSTM_H_STD = _gradients("lstm/h_std_layer<i>", "–", "its standard deviation", needs="memory")
+LSTM_H_NORM = _gradients("lstm/h_norm_layer<i>", "–", "its mean norm", needs="memory")
+LSTM_C_MEAN = _gradients("lstm/c_mean_layer<i>", "–", "mean of the actor's cell state there", needs="an LSTM")
+LSTM_C_NORM = _gradients("lstm/c_norm_layer<i>", "–", "its mean norm", needs="an LSTM")
+LSTM_SATURATION = _gradients(
+    "lstm/saturation_layer<i>",
+    "fraction",
+    "the larger of two shares: gates within 0.05 of shut or open, and |tanh(cell)| above 0.95",
+    alert="warn: above 0.9",
+    cause="the memory is stuck: its inputs are too large, or it was driven there by a drifting target",
+    remedy="normalise the observations, lower the learning rate",
+    needs="memory",
+    healthy=(0.0, 0.9),
+)
+LSTM_CRITIC_H_MEAN = _gradients(
+    "lstm_critic/h_mean_layer<i>", "–", "the same for the critic's memory", needs="critic memory"
+)
+LSTM_CRITIC_H_STD = _gradients(
+    "lstm_critic/h_std_layer<i>", "–", "the same for the critic's memory", needs="critic memory"
+)
+LSTM_CRITIC_H_NORM = _gradients(
+    "lstm_critic/h_norm_layer<i>", "–", "the same for the critic's memory", needs="critic memory"
+)
+LSTM_CRITIC_C_MEAN = _gradients(
+    "lstm_critic/c_mean_layer<i>", "–", "the same for the critic's memory", needs="critic memory, an LSTM"
+)
+LSTM_CRITIC_C_NORM = _gradients(
+    "lstm_critic/c_norm_layer<i>", "–", "the same for the critic's memory", needs="critic memory, an LSTM"
+)
+LSTM_CRITIC_SATURATION = _gradients(
+    "lstm_critic/saturation_layer<i>",
+    "fraction",
+    "the same for the critic's memory",
+    alert="warn: above 0.9",
+    cause="see lstm/saturation_layer<i>",
+    remedy="see lstm/saturation_layer<i>",
+    needs="critic memory",
+    healthy=(0.0, 0.9),
+)
+LSTM_H_NORM_AFTER_RESET_RATIO = _gradients(
+    "lstm/h_norm_after_reset_ratio",
+    "–",
+    "norm of h in the first 5 steps of episodes over that of all steps",
+    needs="memory",
+    combine="max",
+)
+
+_risk = _section("Risk")
+RISK_CVAR_MEASURED = _risk(
+    "risk/cvar_measured",
+    "unit of X",
+    "CVaR of the risk variable over the rollout, of the policy that the limit binds (exploring, or deployed)",
+    needs="risk",
+    shown=True,
+)
+RISK_CVAR_STANDARD_ERROR = _risk(
+    "risk/cvar_standard_error",
+    "unit of X",
+    "standard error of risk/cvar_measured, as if outcomes were independent",
+    needs="risk",
+)
+RISK_VAR_MEASURED = _risk("risk/var_measured", "unit of X", "its α-quantile, the start of that tail", needs="risk")
+RISK_TAIL_SAMPLES = _risk(
+    "risk/tail_samples",
+    "count",
+    "α · samples behind the measured tail",
+    alert="warn: below 10",
+    cause="too few steps or episodes per rollout for this α",
+    remedy="more envs, longer rollouts, or a larger alpha",
+    needs="risk",
+)
+RISK_LIMIT = _risk("risk/limit", "unit of X", "the least CVaR allowed", needs="risk.limit", shown=True)
+RISK_GAP = _risk(
+    "risk/gap",
+    "unit of X",
+    "limit − measured: positive = violated",
+    alert="warn: above 0 for 20 updates",
+    cause="the multiplier is still rising, exploration is wide, or no policy meets the limit",
+    remedy="let it train on; a larger risk.learning_rate; look at risk/multiplier",
+    needs="risk.limit",
+    shown=True,
+)
+RISK_MULTIPLIER = _risk(
+    "risk/multiplier",
+    "–",
+    "λ: weight of the cost in the policy's advantage",
+    alert="warn: at its ceiling",
+    cause="no policy meets the limit, or the unit of the limit is not that of X",
+    remedy="compare risk/limit with risk/cvar_measured",
+    needs="risk",
+    shown=True,
+)
+RISK_CVAR_PREDICTED = _risk(
+    "risk/cvar_predicted",
+    "unit of X",
+    "CVaR of the next step's return predicted for the exploring policy, mean over envs at the rollout's end",
+    needs="risk",
+)
+RISK_RETURN_CVAR_PREDICTED = _risk(
+    "risk/return_cvar_predicted",
+    "reward",
+    "CVaR of the discounted return predicted for the exploring policy, mean over envs at the rollout's end",
+    needs="risk",
+)
+RISK_COST_ADVANTAGE_STD = _risk(
+    "risk/cost_advantage_std", "unit of X", "spread of the cost's advantage, before weighing", needs="risk"
+)
+RISK_GRAD_NORM = _risk(
+    "risk/grad_norm",
+    "–",
+    "gradient of the costs' part of the surrogate at the action head",
+    needs="risk",
+    combine="max",
+)
+CVAR_GRADIENT_NORM = _risk(
+    "debug/cvar_gradient_norm", "–", "the same, for a tail that is hard to measure", needs="risk.alpha < 0.01"
+)
+
+_scaling = _section("Gradient scaling and utility")
+VGS_NOISE_TO_SIGNAL_P50 = _scaling(
+    "vgs/noise_to_signal_p50",
+    "–",
+    "variance of the raw gradients over the square of their mean, median over tensors",
+    needs="vgs",
+)
+VGS_NOISE_TO_SIGNAL_P90 = _scaling("vgs/noise_to_signal_p90", "–", "its 90 % quantile over tensors", needs="vgs")
+VGS_SCALING_FACTOR = _scaling(
+    "vgs/scaling_factor", "–", "factor on the gradients, mean over minibatches (and tensors)", needs="vgs"
+)
+VGS_WARMUP_ACTIVE = _scaling(
+    "vgs/warmup_active", "0/1", "share of the minibatches in which gradients were only watched", needs="vgs"
+)
+UPGD_UTILITY_MAX = _scaling(
+    "upgd/utility_max",
+    "–",
+    "largest |utility| of a weight in the last step: what utilities are divided by",
+    needs="a utility optimiser",
+)
+UPGD_GATE_MEAN = _scaling(
+    "upgd/gate_mean", "–", "mean gate of the last step: 1 is neutral, below 1 protected", needs="a utility optimiser"
+)
+UPGD_NOISE_RMS = _scaling(
+    "upgd/noise_rms", "weight", "RMS of what the noise of the last step adds to a weight", needs="a utility optimiser"
+)
+
+_robustness = _section("Robustness")
+ADVERSARY_ROBUST_KL = _robustness(
+    "adversary/robust_kl",
+    "nats",
+    "KL(π(.|s) ‖ π(.|s + δ)) on the same rows, mean over real steps",
+    alert="error: enabled and without gradient (training stops)",
+    cause="the policy does not read the attacked features, or the radius is below the precision of float32",
+    remedy="look at adversary.mask and adversary.keys, or raise adversary.epsilon",
+    needs="adversary",
+)
+ADVERSARY_EPSILON = _robustness(
+    "adversary/epsilon", "network's unit", "radius of the ball in this update; 0 in the warm-up", needs="adversary"
+)
+ADVERSARY_DELTA_NORM = _robustness(
+    "adversary/delta_norm", "network's unit", "mean size of δ, in the norm of the ball", needs="adversary"
+)
+ADVERSARY_OBJECTIVE_GAIN = _robustness(
+    "adversary/objective_gain",
+    "nats",
+    "robust KL at δ less that at the random point of the ball where the search began",
+    alert="warn: at most 0",
+    cause="the search does not climb: steps too long, or a policy that is flat there",
+    remedy="more adversary.steps, or a smaller adversary.step_size",
+    needs="adversary",
+)
+ADVERSARY_VALUE_SHIFT = _robustness(
+    "adversary/value_shift",
+    "σ² of the return",
+    "squared distance between the return distributions at s and at s + δ, mean over critics",
+    needs="adversary.value_weight",
+)
+
+_trading = _section("Trading")
+TRADE_COSTS_FRACTION = _trading(
+    "trade/costs_fraction",
+    "fraction",
+    'mean over steps of info["reward_costs_fraction"]: all costs and interest paid, over equity',
+    alert="warn, in a backtest: above 50 % of the gross profit",
+    cause="the agent trades more than its edge pays for",
+    remedy="a rebalance band, fewer positions, or a longer bar",
+    needs='info["reward_costs_fraction"]',
+)
+TRADE_COSTS_DROPPED = _trading(
+    "trade/costs_dropped",
+    "count",
+    "costs that were not finite and were left out of the mean",
+    alert="warn: above 0",
+    cause="bars with prices or volumes that are not finite",
+    remedy="leeward data check",
+    needs='info["reward_costs_fraction"]',
+    combine="sum",
+    healthy=(0.0, 0.0),
+)
+TRADE_TURNOVER = _trading(
+    "trade/turnover", "fraction", "mean over steps of Σ|Δnotional| / equity", needs="a trading env"
+)
+TRADE_EXPOSURE = _trading(
+    "trade/exposure",
+    "fraction",
+    "mean over steps of Σ|weight|",
+    alert="info: constant",
+    cause="a disguised buy-and-hold",
+    remedy="compare it with the baselines of the backtest",
+    needs="a trading env",
+)
+TRADE_N_TRADES = _trading("trade/n_trades", "count", "orders of the rollout", needs="a trading env")
+TRADE_SHARPE = _trading(
+    "trade/sharpe", "–", "annualised Sharpe ratio of the rollout's steps, while exploring", needs="a trading env"
+)
+TRADE_MAX_DRAWDOWN = _trading(
+    "trade/max_drawdown", "fraction", "deepest fall of an env within the rollout", needs="a trading env"
+)
 
 REGISTRY: dict[str, Metric] = {metric.name: metric for section in _SECTIONS.values() for metric in section}
+_PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", re.escape(name)) + r"(/\d+)?") for name in REGISTRY}
+
+
+def find(name: str) -> Metric | None:
+    """The registered metric, or family of metrics, that a name belongs to."""
+    if name in REGISTRY:
+        return REGISTRY[name]
+    return next((REGISTRY[known] for known, pattern in _PATTERNS.items() if pattern.fullmatch(name)), None)
+
+
+_NOTES = {
+    "Risk": "With several constraints the second has the same metrics under names that end in `/2`, the third in `/3`, "
+    "and so on: `risk/gap/2`."
+}
 
 
 def markdown() -> str:
@@ -508,11 +760,14 @@ def markdown() -> str:
         lines += [
             f"## {title}",
             "",
-            "| metric | unit | meaning | alert | likely cause | remedy | needs |",
-            "|---|---|---|---|---|---|---|",
+            "| metric | unit | meaning | healthy | alert | likely cause | remedy | needs |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for m in metrics:
-            cells = (f"`{m.name}`", m.unit, m.meaning, m.alert, m.cause, m.remedy, m.needs)
+            healthy = "" if m.healthy is None else f"{m.healthy[0]:g} to {m.healthy[1]:g}"
+            cells = (f"`{m.name}`", m.unit, m.meaning, healthy, m.alert, m.cause, m.remedy, m.needs)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
+        if title in _NOTES:
+            lines += [_NOTES[title], ""]
     return "\n".join(lines)

@@ -6,61 +6,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leeward.telemetry.metrics import Metric, Numbers
+
 __all__ = ["REDUCTIONS", "Tally"]
 
 # NumPy's, since they let NaN through.
 REDUCTIONS: dict[str, Callable[[list[float]], np.floating]] = {"max": np.max, "min": np.min, "sum": np.sum}
+_Series = tuple[list[Tensor | float], list[float]]
 
 
 class Tally:
-    """Weighted means, maxima, minima and sums by metric name; nothing is synchronised before `read`."""
+    """Gathers metrics over minibatches, each in the way it says; nothing is synchronised before `read`."""
 
     def __init__(self) -> None:
-        self._means: dict[str, tuple[list[Tensor | float], list[float]]] = {}
-        self._sums: dict[str, tuple[list[Tensor | float], list[float]]] = {}
-        self._extremes: dict[str, tuple[str, list[Tensor | float]]] = {}
+        self._values: dict[Metric, _Series] = {}
+        self._totals: dict[Metric, _Series] = {}
 
-    def mean(self, weight: float, **metrics: Tensor | float) -> None:
-        """Add to weighted means; keywords are metric names with `/` written as `__`."""
-        for key, value in metrics.items():
-            self.mean_of(key.replace("__", "/"), value, weight)
+    def add(self, metric: Metric, value: Tensor | float, weight: float = 1.0) -> None:
+        """One value; `weight` counts where the metric is a mean."""
+        _append(self._values, metric, value, weight)
 
-    def mean_of(self, name: str, value: Tensor | float, weight: float) -> None:
-        _add(self._means, name, value, weight)
+    def add_total(self, metric: Metric, total: Tensor | float, count: float) -> None:
+        """`total` is a sum over `count` rows; the metric becomes the mean over all rows that were ever added."""
+        _append(self._totals, metric, total, count)
 
-    def sum_of(self, name: str, value: Tensor | float, count: float) -> None:
-        """`value` is a sum over `count` rows, and the metric the mean over all rows that were ever added."""
-        _add(self._sums, name, value, count)
-
-    def extreme(self, kind: str, name: str, value: Tensor | float) -> None:
-        """`kind` is max, min or sum."""
-        _, values = self._extremes.setdefault(name, (kind, []))
-        values.append(value.detach() if isinstance(value, Tensor) else value)
-
-    def kinds(self) -> dict[str, str]:
-        """What is no mean: max, min or sum, by name."""
-        return {name: kind for name, (kind, _) in self._extremes.items()}
-
-    def read(self) -> dict[str, float]:
+    def read(self) -> Numbers:
         """Everything as floats: one stack, one transfer."""
-        series = {name: values for name, (values, _) in (self._means | self._sums).items()}
-        series |= {name: values for name, (_, values) in self._extremes.items()}
-        tensors = [value for values in series.values() for value in values if isinstance(value, Tensor)]
+        series = self._values | self._totals
+        tensors = [value for values, _ in series.values() for value in values if isinstance(value, Tensor)]
         # Counts are whole numbers; each `to` costs more than the stack of all.
         alike = [tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32) for tensor in tensors]
         host = iter(torch.stack(alike).tolist() if alike else [])
         numbers = {
-            name: [next(host) if isinstance(value, Tensor) else value for value in values]
-            for name, values in series.items()
+            metric: [next(host) if isinstance(value, Tensor) else value for value in values]
+            for metric, (values, _) in series.items()
         }
-        found = {name: float(np.average(numbers[name], weights=w)) for name, (_, w) in self._means.items()}
-        found |= {name: float(np.sum(numbers[name]) / np.sum(n)) for name, (_, n) in self._sums.items()}
-        return found | {name: float(REDUCTIONS[kind](numbers[name])) for name, (kind, _) in self._extremes.items()}
+        found = {metric: _reduced(metric, numbers[metric], weights) for metric, (_, weights) in self._values.items()}
+        return found | {
+            metric: float(np.sum(numbers[metric]) / np.sum(counts)) for metric, (_, counts) in self._totals.items()
+        }
+
+    def weights(self) -> Numbers:
+        """How much each metric was weighed with in all: rows, where it is a mean over rows."""
+        return {metric: float(np.sum(counts)) for metric, (_, counts) in (self._values | self._totals).items()}
 
 
-def _add(
-    series: dict[str, tuple[list[Tensor | float], list[float]]], name: str, value: Tensor | float, weight: float
-) -> None:
-    values, weights = series.setdefault(name, ([], []))
+def _reduced(metric: Metric, values: list[float], weights: list[float]) -> float:
+    if metric.combine == "mean":
+        return float(np.average(values, weights=weights))
+    return float(REDUCTIONS[metric.combine](values))
+
+
+def _append(series: dict[Metric, _Series], metric: Metric, value: Tensor | float, weight: float) -> None:
+    values, weights = series.setdefault(metric, ([], []))
     values.append(value.detach() if isinstance(value, Tensor) else value)
     weights.append(weight)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,70 +11,120 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter, Logger
 from torch.utils.tensorboard import SummaryWriter
 
-from leeward.training.run_dir import write_atomically
+from leeward.durable import naming, write_atomically
+from leeward.errors import RunDirectoryError
+from leeward.telemetry.metrics import TOTAL_TIMESTEPS
 
-__all__ = ["ProgressFile", "TensorBoardFile", "make_logger"]
+__all__ = ["Listener", "ProgressFile", "TensorBoardFile", "make_logger"]
+
+
+_MOST_ROWS = 20_000  # of a log: some 30 MB. A week of training has thirty times as many updates
+
+
+class _Pace:
+    """Which updates a log keeps: all at first, and every 2nd, 4th, 8th ... of the older ones as they become many.
+
+    It follows from the number of an update alone, so that a run that was stopped keeps the same ones.
+    """
+
+    def __init__(self, steps_of_first: int | None) -> None:
+        self.unit = steps_of_first
+
+    def number(self, steps: int) -> int:
+        """Of the update after which there were so many steps; the first is 1."""
+        self.unit = self.unit or max(steps, 1)
+        return max(steps // self.unit, 1)
+
+    @staticmethod
+    def stride(number: int) -> int:
+        return 1 << max(0, math.ceil(math.log2(2 * number / _MOST_ROWS)))
+
+    def is_kept(self, steps: int, now: int) -> bool:
+        return (self.number(steps) - 1) % self.stride(now) == 0
 
 
 class ProgressFile(KVWriter):
-    """A CSV with one row per update. A new column rewrites the file; rows are never lost or doubled."""
+    """A CSV with one row per update. A new column rewrites the file; rows are never lost or doubled, but thinned."""
 
     def __init__(self, path: Path, resume_at: int | None) -> None:
         self.path = path
-        self.rows: list[dict[str, str]] = []
-        if resume_at is not None and path.is_file():
-            text = path.read_text(encoding="utf-8")
-            whole = text[: text.rfind("\n") + 1]  # a process may have been killed inside its last line
-            self.rows = [
-                row
-                for row in csv.DictReader(io.StringIO(whole))
-                if int(float(row["time/total_timesteps"])) <= resume_at
-            ]
-        self.columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        self._rewrite()
+        rows = [row for row in self.rows_of(self.path) if _steps(row) <= resume_at] if resume_at is not None else []
+        self.pace = _Pace(_steps(rows[0]) if rows else None)
+        self.columns = list(dict.fromkeys(key for row in rows for key in row))
+        self._rewrite(rows)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         row = {key: repr(_number(value)) for key, value in key_values.items()}
-        self.rows.append(row)
-        new = [key for key in row if key not in self.columns]
-        if new:
+        new, number = [key for key in row if key not in self.columns], self.pace.number(step)
+        thin = number % (_MOST_ROWS // 2) == 0
+        if new or thin:
             self.columns = sorted([*self.columns, *new])
-            self._rewrite()
+            rows = [*self.rows_of(self.path), row]
+            self._rewrite([kept for kept in rows if self.pace.is_kept(_steps(kept), number)] if thin else rows)
             return
-        with self.path.open("a", newline="", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self.columns, restval="", lineterminator="\n").writerow(row)
 
-    def _rewrite(self) -> None:
+    @staticmethod
+    def rows_of(path: Path) -> list[dict[str, str]]:
+        """The rows that are there, without what a process that was killed inside its last line left of it."""
+        if not path.is_file():
+            return []
+        try:
+            text = path.read_text(encoding="utf-8")
+            rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True))
+            for row in rows:
+                _steps(row)
+        except (csv.Error, ValueError, LookupError, TypeError, OverflowError) as error:
+            raise RunDirectoryError(
+                f"{path}: not the log of a run ({type(error).__name__}: {error}); repair it, or move it away to "
+                "go on without what it holds"
+            ) from None
+        return rows
+
+    def _rewrite(self, rows: list[dict[str, str]]) -> None:
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.rows)
+        writer.writerows(rows)
         write_atomically(self.path, text.getvalue() if self.columns else "")
 
     def close(self) -> None:
         """Every row is on disk already."""
 
 
-class TensorBoardFile(KVWriter):
-    """Events for TensorBoard."""
+def _steps(row: dict[str, str]) -> int:
+    return int(float(row[TOTAL_TIMESTEPS.name]))
 
-    def __init__(self, folder: Path, resume_at: int | None) -> None:
+
+class TensorBoardFile(KVWriter):
+    """Events for TensorBoard; of the later updates of a long run every 2nd, 4th, 8th ..."""
+
+    def __init__(self, folder: Path, resume_at: int | None, pace: _Pace) -> None:
         # purge_step hides what an interrupted process logged after the checkpoint it is resumed from.
         self.writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
+        self.folder, self.pace = folder, pace
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        for key, value in key_values.items():
-            if "tensorboard" not in (key_excluded[key] or ()):
-                self.writer.add_scalar(key, _number(value), step)
+        if not self.pace.is_kept(step, self.pace.number(step)):
+            return
+        with naming(self.folder):
+            for key, value in key_values.items():
+                if "tensorboard" not in (key_excluded[key] or ()):
+                    self.writer.add_scalar(key, _number(value), step)
 
     def flush(self) -> None:
-        self.writer.flush()
+        with naming(self.folder):
+            self.writer.flush()
 
     def close(self) -> None:
-        self.writer.close()
+        with naming(self.folder):
+            self.writer.close()
 
 
-class _Listener(KVWriter):
+class Listener(KVWriter):
+    """Hands every row of metrics on."""
+
     def __init__(self, show: Callable[[dict[str, float]], None]) -> None:
         self.show = show
 
@@ -88,11 +139,8 @@ def make_logger(
     progress: Path, tensorboard: Path, resume_at: int | None, show: Callable[[dict[str, float]], None]
 ) -> Logger:
     """SB3's logger with our three outputs; `resume_at` is the step of the checkpoint that is continued."""
-    outputs: list[KVWriter] = [
-        ProgressFile(progress, resume_at),
-        TensorBoardFile(tensorboard, resume_at),
-        _Listener(show),
-    ]
+    rows = ProgressFile(progress, resume_at)
+    outputs: list[KVWriter] = [rows, TensorBoardFile(tensorboard, resume_at, rows.pace), Listener(show)]
     return Logger(folder=None, output_formats=outputs)
 
 

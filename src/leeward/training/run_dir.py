@@ -2,41 +2,50 @@
 
 config.yaml          the whole config              run.json     versions, seed, fingerprints, openings of the test split
 scaler.json          what was fitted on train      progress.csv every logged metric, one row per update
+bars.npz             times and closes it was trained on
 checkpoints/<update>/  model.zip and the env's state    best/   the checkpoint with the best validation score
 backtest/<split>/    results                        tensorboard/, report.html
 """
 
+import errno
 import fcntl
 import json
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 import leeward
-from leeward.config.load import dump_config, load_config
+from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
-from leeward.errors import RunDirectoryError
-from leeward.market import Market, Scaler, prepare
+from leeward.config.trading import DataConfig
+from leeward.durable import naming, put_back, sha256, write_atomically
+from leeward.errors import CheckpointError, RunDirectoryError
+from leeward.market import Market, Scaler, fit_scaler, load, prepare
+from leeward.training.trained_on import TrainedOn
 
-__all__ = ["RunDir", "write_atomically"]
+__all__ = ["RunDir", "new_folder"]
+
+_VERSIONED = ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def new_folder(parent: Path, name: str) -> Path:
+    """An empty folder of its own for one run, also where two start in the same second."""
+    for ending in ("", *(f"-{number}" for number in range(2, 1000))):
+        path = parent / f"{name}{ending}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise RunDirectoryError(f"{parent / name}: a thousand runs of this name began at once; choose a --run-dir")
 
 
 class RunDir:
@@ -46,27 +55,35 @@ class RunDir:
         self.path = path
         self.config_file, self.run_file = path / "config.yaml", path / "run.json"
         self.scaler_file, self.progress_file = path / "scaler.json", path / "progress.csv"
+        self.bars_file = path / "bars.npz"
         self.checkpoints, self.best, self.tensorboard = path / "checkpoints", path / "best", path / "tensorboard"
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> "RunDir":
         """A new directory; one that already holds a run is refused."""
         run = cls(path)
-        if run.config_file.exists():
-            raise RunDirectoryError(
-                f"{path}: holds a run already; continue it with --resume {path}, choose another --run-dir, or delete it"
-            )
+        run._refuse_second()
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(run.config_file, dump_config(config))
-        run.update_record(
-            seed=config.seed,
-            versions={"leeward": leeward.__version__, "python": platform.python_version()}
-            | {name: version(name) for name in ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")},
-            machine=f"{platform.machine()}, {os.cpu_count()} cores",
-            command=" ".join(["leeward", *sys.argv[1:]]),
-            openings=[],
-        )
+        with run.locked():  # of two that start at once, one finds the run of the other
+            run._refuse_second()
+            text = dump_config(config)
+            run.update_record(
+                seed=config.seed,
+                versions=_versions(),
+                machine=f"{platform.machine()}, {os.cpu_count()} cores",
+                command=" ".join(["leeward", *sys.argv[1:]]),
+                openings=[],
+                sha256={run.config_file.name: sha256(text.encode())},
+            )
+            write_atomically(run.config_file, text)  # last: where it is, there is a whole run
         return run
+
+    def _refuse_second(self) -> None:
+        if self.config_file.exists():
+            raise RunDirectoryError(
+                f"{self.path}: holds a run already; continue it with --resume {self.path}, choose another --run-dir, "
+                "or delete it"
+            )
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
@@ -76,7 +93,27 @@ class RunDir:
         return run
 
     def config(self) -> RunConfig:
-        return load_config(self.config_file)
+        self._check_sum(self.config_file)
+        return read_config(self.config_file)
+
+    def _check_sum(self, path: Path) -> None:
+        """A file that training depends on is what the run wrote; one of an earlier version has no sum."""
+        sums = self.record().get("sha256", {})
+        expected = sums.get(path.name) if isinstance(sums, dict) else sums
+        allowed = expected if isinstance(expected, list) else [expected]
+        if expected is not None and path.is_file() and sha256(path.read_bytes()) not in allowed:
+            raise RunDirectoryError(
+                f"{path}: changed since this run wrote it (its SHA-256 in {self.run_file.name} is another one); "
+                "restore it, or start a new run"
+            )
+
+    def changed_versions(self) -> list[str]:
+        """What has another version than when the run began, in words: numbers may then differ in their last bits."""
+        then, now = self.record().get("versions"), _versions()
+        known = then if isinstance(then, dict) else {}
+        return [
+            f"{name} {known[name]} then, {now[name]} now" for name in now if known.get(name, now[name]) != now[name]
+        ]
 
     def record(self) -> dict[str, Any]:
         """run.json."""
@@ -84,39 +121,146 @@ class RunDir:
             return {}
         try:
             record = json.loads(self.run_file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunDirectoryError(f"{self.run_file}: not JSON ({error}); delete or repair it") from None
         if not isinstance(record, dict):
             raise RunDirectoryError(f"{self.run_file}: expected a JSON object, got {type(record).__name__}")
         return record
 
     def update_record(self, **entries: Any) -> None:
-        write_atomically(self.run_file, json.dumps(self.record() | entries, indent=1) + "\n")
+        with self.edited_record() as record:
+            record.update(entries)
+
+    @contextmanager
+    def edited_record(self) -> Iterator[dict[str, Any]]:
+        """run.json to read and to change. Other threads and processes wait meanwhile, so that no entry is lost."""
+        # A file of its own: `locked` is held for hours, and run.json itself is replaced when it is written.
+        lock = self.path / ".record-lock"
+        with lock.open("a") as file:
+            _lock(file, fcntl.LOCK_EX)
+            record = self.record()
+            yield record
+            write_atomically(self.run_file, json.dumps(record, indent=1) + "\n")
 
     def save_scaler(self, scaler: Scaler) -> None:
         state = {
             key: value.tolist() if isinstance(value, np.ndarray) else value
             for key, value in scaler.state_dict().items()
         }
-        write_atomically(self.scaler_file, json.dumps(state, indent=1) + "\n")
+        text = json.dumps(state, indent=1) + "\n"
+        write_atomically(self.scaler_file, text)
+        with self.edited_record() as record:
+            record["sha256"] = dict(record.get("sha256", {})) | {self.scaler_file.name: sha256(text.encode())}
 
     def scaler(self) -> Scaler:
         if not self.scaler_file.is_file():
             raise RunDirectoryError(
                 f"{self.path}: no scaler.json, so nothing was trained here; run `leeward train` first"
             )
-        return Scaler.from_state(json.loads(self.scaler_file.read_text(encoding="utf-8")))
+        try:
+            return Scaler.from_state(json.loads(self.scaler_file.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
+            raise RunDirectoryError(f"{self.scaler_file}: not a scaler ({error!r}); restore it from a copy") from None
 
-    def market(self) -> Market:
-        """The bars the run was trained on; bars that have changed since are refused."""
-        market, trained_on = prepare(self.config().data), self.record().get("data_fingerprint")
-        if trained_on is not None and market.fingerprint != trained_on:
+    def checked_scaler(self) -> Scaler:
+        """The scaler, if it is what the run wrote."""
+        self._check_sum(self.scaler_file)
+        return self.scaler()
+
+    def market(self, bars: str | Path | None = None, settings: Mapping[str, Any] | None = None) -> Market:
+        """Bars as the run's agent sees them, scaled by scaler.json: its own ones, or others.
+
+        Its own are refused when they have changed, and when what is fitted on them is no longer what was fitted then.
+        Others are matched by the names of their assets; `settings` are keys of `data` that say how to read them.
+        """
+        config, trained_on = self.config().data, self.record().get("data_fingerprint")
+        if bars is None and trained_on is None and not self.scaler_file.is_file():
+            return prepare(config)  # training has not begun
+        saved = self.scaler()
+        if bars is None:
+            market = prepare(config, scaler=saved)
+        else:
+            reading = DataConfig.read(config.model_dump() | dict(settings or {}), where="--set data")
+            market = prepare(reading, bars=self.trained_on().fitted(load(bars, reading)), scaler=saved)
+        if bars is None and trained_on is not None:
+            self._check_bars(market, trained_on)
+        # The scales of a run that goes on from another one are those it has learned with.
+        if (bars is None or market.fingerprint == trained_on) and "parent" not in self.record():
+            self._check_fit(saved, fit_scaler(market.bars, config))
+        self._check_sum(self.scaler_file)
+        return market
+
+    def bind(self, market: Market) -> None:
+        """Write down the bars and scales that the run is trained with; a run that has begun takes no others."""
+        trained_on = self.record().get("data_fingerprint")
+        if trained_on is not None:
+            self._check_bars(market, trained_on)
+        if self.scaler_file.is_file():
+            different = self.scaler().difference(market.scaler)
+            if different is not None:
+                raise RunDirectoryError(
+                    f"{self.scaler_file}: this run has begun with other scales: {different}; "
+                    "go on with RunDir.market(), or start a new run"
+                )
+        else:
+            self.save_scaler(market.scaler)
+        if not self.bars_file.is_file():
+            TrainedOn.of(market).write(self.bars_file)
+        self.update_record(data_fingerprint=market.fingerprint)
+
+    def extend(self, total_steps: int, reached: int) -> None:
+        """Let a run go on to `total_steps`; its schedules then run over the new total from the point reached."""
+        config = self.config()
+        if total_steps <= reached:
+            raise RunDirectoryError(
+                f"{self.path}: has {reached} steps already; --steps is the new total and must be above it, "
+                f"got {total_steps}"
+            )
+        longer = config.model_copy(update={"ppo": config.ppo.model_copy(update={"total_steps": total_steps})})
+        text, name = dump_config(longer), self.config_file.name
+        with self.edited_record() as record:
+            change = {"from_steps": config.ppo.total_steps, "to_steps": total_steps, "reached": reached}
+            record.setdefault("extensions", []).append(change)
+            # Both sums, and before the file: whoever is killed between the two leaves a run that can be read.
+            known = [sha256(self.config_file.read_bytes()), sha256(text.encode())]
+            record["sha256"] = dict(record.get("sha256", {})) | {name: known}
+        write_atomically(self.config_file, text)
+
+    def inherit(self, parent: "RunDir") -> None:
+        """Written down before training from another run's checkpoint: what that one has seen, and its scales."""
+        for i, past in enumerate(parent.lineage()):
+            past.write(self.path / f"inherited-{i}.npz")
+        self.save_scaler(parent.scaler())
+        self.update_record(
+            parent={"run": str(parent.path.resolve()), "openings": len(parent.record().get("openings", []))}
+        )
+
+    def lineage(self) -> list[TrainedOn]:
+        """What this run was trained on, and the runs it was trained from."""
+        return [self.trained_on(), *(TrainedOn.read(path) for path in sorted(self.path.glob("inherited-*.npz")))]
+
+    def trained_on(self) -> TrainedOn:
+        """What the agent has seen in training; from the bars themselves where an earlier version kept no record."""
+        return TrainedOn.read(self.bars_file) if self.bars_file.is_file() else TrainedOn.of(self.market())
+
+    def _check_bars(self, market: Market, trained_on: str) -> None:
+        if market.fingerprint != trained_on:
             raise RunDirectoryError(
                 f"{self.path}: the bars of {market.bars.source} have changed since this run began "
                 f"(fingerprint {trained_on[:12]} then, {market.fingerprint[:12]} now); restore them, or start a new "
                 "run; `leeward backtest --data` tests this one on other bars"
             )
-        return market
+
+    def _check_fit(self, saved: Scaler, fitted: Scaler) -> None:
+        # Sums are rounded differently on other machines, by parts in 1e15; then the saved one is used all the same.
+        different = saved.difference(fitted, tolerance=1e-9)
+        if different is not None:
+            then = self.record().get("versions", {}).get("leeward", "an unknown version")
+            raise RunDirectoryError(
+                f"{self.scaler_file}: when the train split is fitted now, {different}; the bars, config.yaml, this "
+                f"file or Leeward ({then} then, {leeward.__version__} now) has changed since the run began: restore "
+                "what was changed, or start a new run"
+            )
 
     def checkpoint_list(self) -> list[Path]:
         """Whole checkpoints, oldest first; a directory is renamed into place only when it is complete."""
@@ -124,6 +268,7 @@ class RunDir:
 
     def best_checkpoint(self) -> Path:
         """The checkpoint that is backtested."""
+        put_back(self.best)
         if not (self.best / "model.zip").is_file():
             raise RunDirectoryError(
                 f"{self.path}: no scored checkpoint; train the run first, or continue it with --resume {self.path}"
@@ -131,7 +276,9 @@ class RunDir:
         return self.best
 
     def sweep(self) -> None:
-        """Remove what a killed process left half written."""
+        """Remove what a killed process left half written, and nothing that is whole."""
+        for old in (*self.path.glob(".*.old"), *self.checkpoints.glob(".*.old")):
+            put_back(old.with_name(old.name.removeprefix(".").removesuffix(".old")))
         for path in (*self.path.glob(".*.*"), *self.checkpoints.glob(".*")):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -140,14 +287,17 @@ class RunDir:
 
     def prune(self, keep_last: int) -> None:
         for path in self.checkpoint_list()[:-keep_last]:
-            shutil.rmtree(path)
+            # Out of sight first: one that is half removed must not look like a checkpoint.
+            gone = path.with_name(f".{path.name}.pruned")
+            os.replace(path, gone)
+            shutil.rmtree(gone)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory for this process; the lock dies with the process, however it ends."""
         with (self.path / ".lock").open("a+") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 raise RunDirectoryError(
@@ -158,3 +308,21 @@ class RunDir:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _lock(file: IO[str], how: int) -> None:
+    try:
+        with naming(Path(file.name)):
+            fcntl.flock(file, how)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
+            raise
+        raise RunDirectoryError(
+            f"{file.name}: this file system has no locks ({error.strerror}), so that two processes could write one "
+            "run; put the run on a local disk"
+        ) from None
+
+
+def _versions() -> dict[str, str]:
+    own = {"leeward": leeward.__version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in _VERSIONED}

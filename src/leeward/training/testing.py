@@ -1,55 +1,92 @@
-"""Backtest a trained run, and keep the test split sealed: every opening is recorded and counted."""
+"""Test a trained run on a split. The test split is sealed: every examination of it is recorded before it begins."""
 
 import hashlib
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from leeward.backtest import Backtest, run_backtest
 from leeward.backtest.robustness import RobustnessCurve, robustness_curve
+from leeward.backtest.strategies import LAST_CHECKPOINT
 from leeward.config.run import RunConfig
 from leeward.env import best_clipped_linear
-from leeward.errors import RunDirectoryError
 from leeward.market import Market
 from leeward.training.checkpoints import load_model
 from leeward.training.run_dir import RunDir
+from leeward.training.seal import Opening, open_seal
 
-__all__ = ["LAST_CHECKPOINT", "attack_run", "backtest_run", "earlier_openings", "record_opening"]
+__all__ = ["Examination", "attack_run", "backtest_run"]
 
-LAST_CHECKPOINT = "last_checkpoint"
 _BOOTSTRAP_STREAM = 7  # keeps the backtest's draws apart from the training's, whatever the seed
 
 
-def backtest_run(run: RunDir, market: Market, split: str) -> Backtest:
-    """Run the best checkpoint over a split of `market`, the last one and the baselines beside it."""
-    torch.set_num_threads(1)  # one observation at a time: more threads cost more than they give
-    config = run.config()
-    agent = load_model(run.best_checkpoint())
-    last = run.checkpoint_list()[-1:]
-    return run_backtest(
-        agent,
-        market,
-        config.env,
-        split=split,
-        rng=np.random.default_rng([config.seed, _BOOTSTRAP_STREAM]),
-        alpha=config.risk.alpha,
-        limit=config.risk.limit,
-        best=_best_of_control(config, market, split),
-        beside={LAST_CHECKPOINT: load_model(last[0])} if last else {},
-        fingerprints={"config": hashlib.sha256(run.config_file.read_bytes()).hexdigest()},
-        n_offsets=config.backtest.n_offsets,
-        n_draws=config.backtest.n_draws,
-    )
+class Examination:
+    """The best checkpoint of a run on a split of `market`. To make one is one opening, however much it is asked then.
+
+    `opening` is what was recorded, None when the split holds no test bar of the run.
+    """
+
+    opening: Opening | None
+
+    def __init__(self, run: RunDir, market: Market, split: str) -> None:
+        torch.set_num_threads(1)  # one observation at a time: more threads cost more than they give
+        self._market, self._split, self._config = market, split, run.config()
+        self._fingerprint = hashlib.sha256(run.config_file.read_bytes()).hexdigest()
+        # Models first: a run without one opens nothing.
+        self._agent = load_model(run.best_checkpoint())
+        last = run.checkpoint_list()[-1:]
+        self._beside = {LAST_CHECKPOINT: load_model(last[0])} if last else {}
+        window = market.split(split)
+        end = window.start + window.n_decisions
+        said = (past.seen(market.bars, window.start, end) for past in run.lineage())
+        self._seen = next((words for words in said if words), "")
+        self.opening = open_seal(run, market, split)
+
+    def backtest(self, progress: Callable[[str], None] = lambda text: None) -> Backtest:
+        """The best checkpoint over the split, the last one and the baselines beside it."""
+        config = self._config
+        return run_backtest(
+            self._agent,
+            self._market,
+            config.env,
+            split=self._split,
+            rng=np.random.default_rng([config.seed, _BOOTSTRAP_STREAM]),
+            alpha=config.risk[0].alpha,
+            limit=config.risk[0].limit,
+            best=_best_of_control(config, self._market, self._split),
+            beside=self._beside,
+            fingerprints={"config": self._fingerprint},
+            in_sample=self._seen,
+            openings=None if self.opening is None else self.opening.earlier + 1,
+            n_offsets=config.backtest.n_offsets,
+            n_draws=config.backtest.n_draws,
+            progress=progress,
+        )
+
+    def attack(self) -> RobustnessCurve:
+        """The best checkpoint's score over the split against the radius of each attack."""
+        config = self._config
+        return robustness_curve(
+            self._agent,
+            self._market,
+            config.env,
+            split=self._split,
+            seed=config.seed,
+            score=config.validation.score,
+        )
+
+
+def backtest_run(
+    run: RunDir, market: Market, split: str, progress: Callable[[str], None] = lambda text: None
+) -> Backtest:
+    """An examination of its own: the backtest."""
+    return Examination(run, market, split).backtest(progress)
 
 
 def attack_run(run: RunDir, market: Market, split: str) -> RobustnessCurve:
-    """The best checkpoint's score over a split of `market` against the radius of each attack."""
-    torch.set_num_threads(1)
-    config = run.config()
-    agent = load_model(run.best_checkpoint())
-    return robustness_curve(agent, market, config.env, split=split, seed=config.seed, score=config.validation.score)
+    """An examination of its own: the score under attack."""
+    return Examination(run, market, split).attack()
 
 
 def _best_of_control(config: RunConfig, market: Market, split: str) -> np.ndarray | None:
@@ -60,26 +97,3 @@ def _best_of_control(config: RunConfig, market: Market, split: str) -> np.ndarra
     window = market.split(split)
     signal = market.bars.extra["feature_signal"][window.start : window.start + window.n_decisions]
     return best.targets(signal)
-
-
-def record_opening(run: RunDir, market: Market, split: str) -> None:
-    """Write into the run that its test split was opened."""
-    entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "split": split, "data": market.fingerprint}
-    run.update_record(openings=[*run.record().get("openings", []), entry])
-
-
-def earlier_openings(run: RunDir, market: Market) -> int:
-    """How often runs beside this one, itself included, have opened the same bars so far."""
-    return sum(
-        entry.get("data") == market.fingerprint
-        for file in run.path.resolve().parent.glob("*/run.json")
-        for entry in _openings(file.parent)
-    )
-
-
-def _openings(path: Path) -> list[dict[str, str]]:
-    try:
-        openings = RunDir(path).record().get("openings", [])
-    except RunDirectoryError:  # another program's run.json
-        return []
-    return [entry for entry in openings if isinstance(entry, dict)] if isinstance(openings, list) else []

@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leeward.backtest import BacktestResult, statistics
+from leeward.telemetry import metrics
+from leeward.telemetry.metrics import Numbers
 
 __all__ = ["Score", "TradeMetrics", "score_of"]
 
-_KEYS = ("step_return", "reward_costs_fraction", "turnover", "exposure", "n_trades")
+_KEYS = ("step_return", "turnover", "exposure", "n_trades")
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Score:
     """What a person follows during training: of the exploring policy, or of the deterministic one on a split."""
 
     growth: float  # log-growth a year
-    sharpe: float  # annualised; NaN for an account that never moves
+    sharpe: float  # annualised, of simple returns in excess of cash; NaN for an account that never moves
     max_drawdown: float  # fraction, zero or negative
     cvar: float  # log-return of a bar, mean of the worst `risk.alpha`
 
@@ -35,8 +37,8 @@ def score_of(result: BacktestResult, alpha: float) -> Score:
 class TradeMetrics:
     """Gathers (T, B) arrays step by step and reduces them once per rollout; with n_jobs, of the first process."""
 
-    def __init__(self, bars_per_year: float, alpha: float) -> None:
-        self.bars_per_year, self.alpha = bars_per_year, alpha
+    def __init__(self, bars_per_year: float, alpha: float, *, cash_rate: float) -> None:
+        self.bars_per_year, self.alpha, self.cash_rate = bars_per_year, alpha, cash_rate
         self.steps: dict[str, list[NDArray[np.float64]]] = {key: [] for key in _KEYS}
 
     def step(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
@@ -44,26 +46,24 @@ class TradeMetrics:
         for key in _KEYS:
             self.steps[key].append(arrays[key].copy())
 
-    def read(self) -> tuple[dict[str, float], Score]:
-        """The metrics of the rollout under their registered names, and the four that are shown; starts anew."""
+    def read(self) -> tuple[Numbers, Score]:
+        """The metrics of the rollout, and the four numbers that are shown; starts anew."""
         arrays = {key: np.stack(values) for key, values in self.steps.items()}  # (T, B)
         self.steps = {key: [] for key in _KEYS}
-        returns, costs = arrays["step_return"], arrays["reward_costs_fraction"]
-        finite = np.isfinite(costs)
-        spread = float(returns.std())
+        returns = arrays["step_return"]
+        simple = np.expm1(returns)
+        year, idle = self.bars_per_year, self.cash_rate / self.bars_per_year
         score = Score(
             growth=float(returns.mean()) * self.bars_per_year,
-            sharpe=float(returns.mean()) / spread * self.bars_per_year**0.5 if spread > 0 else 0.0,
-            max_drawdown=float(statistics.max_drawdown(np.expm1(returns.T)).min()),
+            sharpe=float(statistics.sharpe(simple.ravel(), bars_per_year=year, cash=idle)),
+            max_drawdown=float(statistics.max_drawdown(simple.T).min()),
             cvar=float(statistics.cvar(returns.ravel(), alpha=self.alpha)),
         )
-        metrics = {
-            "trade/costs_fraction": float(costs[finite].mean()) if finite.any() else float("nan"),
-            "trade/costs_dropped": float((~finite).sum()),
-            "trade/turnover": float(arrays["turnover"].mean()),
-            "trade/exposure": float(arrays["exposure"].mean()),
-            "trade/n_trades": float(arrays["n_trades"].sum()),
-            "trade/sharpe": score.sharpe,
-            "trade/max_drawdown": score.max_drawdown,
+        numbers = {
+            metrics.TRADE_TURNOVER: float(arrays["turnover"].mean()),
+            metrics.TRADE_EXPOSURE: float(arrays["exposure"].mean()),
+            metrics.TRADE_N_TRADES: float(arrays["n_trades"].sum()),
+            metrics.TRADE_SHARPE: score.sharpe,
+            metrics.TRADE_MAX_DRAWDOWN: score.max_drawdown,
         }
-        return metrics, score
+        return numbers, score

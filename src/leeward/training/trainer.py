@@ -5,33 +5,55 @@ The test split is sealed: nothing here reads it.
 
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import LinearSchedule
 
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.backtest import run_policy
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
+from leeward.errors import CheckpointError
 from leeward.market import Market
 from leeward.optim.build import OPTIMIZERS
-from leeward.training.checkpoints import load_model, read_trainer_state, restore_env, write_checkpoint
-from leeward.training.logs import TensorBoardFile, make_logger
+from leeward.telemetry.metrics import TOTAL_TIMESTEPS
+from leeward.training.checkpoints import load_model, read_trainer_state, restore_env, take_weights, write_checkpoint
+from leeward.training.critic_check import critic_numbers
+from leeward.training.logs import Listener, ProgressFile, TensorBoardFile, make_logger
 from leeward.training.run_dir import RunDir
 from leeward.training.trade_metrics import Score, TradeMetrics, score_of
 
-__all__ = ["Interrupted", "Progress", "make_model", "train"]
+__all__ = ["EndedAtOnce", "Interrupted", "Progress", "make_model", "replay_one_update", "train"]
+
+
+# What asks for an end, as a terminal, a scheduler and a lost connection send it.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """Ctrl-C was pressed; the run was saved after a whole update and can be resumed."""
+    """A signal asked for an end; the run was saved after a whole update and can be resumed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class EndedAtOnce(KeyboardInterrupt):
+    """A second signal came before the update was done; the last checkpoint stays."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -46,63 +68,57 @@ class Progress:
     exploring: Score  # of the last rollout
     validation: Score | None  # the last one; None before it
     best: Score | None  # of the checkpoint that would be backtested now
-    stopping: bool  # Ctrl-C was pressed; this is the last update
+    stopping: bool  # a signal asked for an end; this is the last update
 
 
 def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
     """The agent a config describes."""
     ppo, policy = config.ppo, config.policy
-    settings = ppo.model_dump(
-        exclude={"total_steps", "n_envs", "learning_rate_schedule", "optimizer", "vgs"}
-        | {"value_clip", "entropy", "kl_penalty", "awr", "adversary"}
-    )
+    rates = {name: getattr(ppo, name) for name in ("learning_rate", "critic_learning_rate")}
     if ppo.learning_rate_schedule == "linear":
-        for name in ("learning_rate", "critic_learning_rate"):
-            if settings[name] is not None:
-                settings[name] = LinearSchedule(settings[name], 0.0, 1.0)
-    network: dict[str, Any] = {
-        "net_arch": list(policy.net_arch),
-        "optimizer_class": OPTIMIZERS[ppo.optimizer.name],
-        "optimizer_kwargs": ppo.optimizer.settings(),
-    }
-    if policy.name == "MlpLstmPolicy":
-        network |= {"cell": policy.cell, "lstm_hidden_size": policy.lstm_hidden_size}
-    if config.env.action == "weights":
-        network["log_std_init"] = policy.log_std_init
+        rates = {name: rate if rate is None else LinearSchedule(rate, 0.0, 1.0) for name, rate in rates.items()}
+    network = {"optimizer_class": OPTIMIZERS[ppo.optimizer.name], "optimizer_kwargs": ppo.optimizer.settings()}
     return DistributionalPPO(
         policy.name,
         env,
         seed=config.seed,
         device="cpu",
-        policy_kwargs=network,
+        policy_kwargs=policy.keywords() | network,
         action_distribution=policy.action_distribution,
-        value_clip=ppo.value_clip,
-        entropy=ppo.entropy,
-        kl_penalty=ppo.kl_penalty,
-        awr=ppo.awr,
-        risk=[config.risk, *config.further_risks],
-        vgs=ppo.vgs,
-        adversary=ppo.adversary,
-        **settings,
+        risk=config.risk,
+        **rates,
+        **ppo.keywords(),
     )
 
 
-def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resume: bool) -> None:
-    """Train the run in `run` on `market` to its end, from its last checkpoint if `resume`."""
+def train(
+    run: RunDir,
+    market: Market,
+    show: Callable[[Progress], None],
+    *,
+    resume: bool,
+    parent: RunDir | None = None,
+    notice: Callable[[str], None] = warnings.warn,
+) -> None:
+    """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`.
+
+    With a `parent` a new run begins with the weights of that one's best checkpoint. `notice` is told what a person
+    should know: that a damaged checkpoint was passed over, or that versions differ.
+    """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
     run.sweep()
-    run.save_scaler(market.scaler)
-    run.update_record(data_fingerprint=market.fingerprint)
+    run.bind(market)
     env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
     checkpoints = run.checkpoint_list() if resume else []
     if checkpoints:
-        place = checkpoints[-1]
-        model = load_model(place, env)
-        restore_env(place, env)
-        state = read_trainer_state(place)
+        model, state = _last_good(checkpoints, env, notice)
+        if different := run.changed_versions():
+            notice(f"Exact to the bit only with the same versions: {'; '.join(different)}.")
     else:
         model, state = make_model(config, env), {"best": None, "updates": 0}
+        if parent is not None:
+            take_weights(model, parent.best_checkpoint())
     session = _Session(run, config, market, state, show)
     logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
     model.set_logger(logger)
@@ -113,8 +129,78 @@ def train(run: RunDir, market: Market, show: Callable[[Progress], None], *, resu
                 model.learn(remaining, callback=session, reset_num_timesteps=not checkpoints, log_interval=1)
                 session.finish()
     finally:
-        model.dismiss()
+        model.processes.stop()
         logger.close()
+
+
+def _last_good(
+    checkpoints: list[Path], env: TradingVecEnv, notice: Callable[[str], None]
+) -> tuple[DistributionalPPO, dict[str, Any]]:
+    """Model, env and trainer of the newest checkpoint that is whole; those that are not are named."""
+    damaged = []
+    for place in reversed(checkpoints):
+        try:
+            model = load_model(place, env)
+            restore_env(place, env)
+            state = read_trainer_state(place)
+        except CheckpointError as error:
+            damaged.append(str(error))
+            continue
+        for line in damaged:
+            notice(f"{line}. Going on from {place} instead.")
+        return model, state
+    raise CheckpointError("\n".join([*damaged, f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"]))
+
+
+def replay_one_update(run: RunDir, market: Market) -> str:
+    """Train one update from a checkpoint, keep nothing of it, and compare its metrics with those that were logged.
+
+    Returns what was found, in words; raises where a metric has another value than the one that was logged.
+    """
+    config, logged = run.config(), ProgressFile.rows_of(run.progress_file)
+    found: dict[str, float] = {}
+    run.sweep()
+    for place in reversed(run.checkpoint_list()):
+        state = read_trainer_state(place)
+        env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
+        model = load_model(place, env)
+        steps = model.num_timesteps + config.ppo.n_steps * config.ppo.n_envs
+        row = next((row for row in logged if int(float(row[TOTAL_TIMESTEPS.name])) == steps), None)
+        if row is None:
+            continue
+        restore_env(place, env)
+        session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
+        model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
+        try:
+            model.learn(
+                config.ppo.total_steps - model.num_timesteps,
+                callback=session,
+                reset_num_timesteps=False,
+                log_interval=1,
+            )
+        except _Done:
+            pass
+        finally:
+            model.processes.stop()
+        return _compared(run, place, state["updates"] + 1, row, found)
+    return "Nothing was replayed: no update after a kept checkpoint is in progress.csv."
+
+
+def _compared(run: RunDir, place: Path, update: int, row: dict[str, str], found: dict[str, float]) -> str:
+    names = [name for name in found if not name.startswith("time/") and row.get(name)]
+    different = [name for name in names if row[name] != repr(found[name])]
+    if different:
+        name = different[0]
+        raise CheckpointError(
+            f"{place}: update {update}, replayed, differs from progress.csv in {len(different)} of {len(names)} "
+            f"metrics; {name} was {row[name]} and is {found[name]!r} now. Versions: "
+            f"{'; '.join(run.changed_versions()) or 'the same'}. Resume without --verify to go on all the same"
+        )
+    return f"Update {update} was replayed from {place}: {len(names)} metrics are the same, bit for bit."
+
+
+class _Done(Exception):
+    """The one update is over."""
 
 
 class _Session(BaseCallback):
@@ -134,8 +220,10 @@ class _Session(BaseCallback):
         self.updates: int = state["updates"]
         self.validation: Score | None = None
         self.exploring: Score | None = None
-        self.trades = TradeMetrics(market.bars_per_year, config.risk.alpha)
-        self.interrupted = False
+        self.trades = TradeMetrics(market.bars_per_year, config.risk[0].alpha, cash_rate=config.env.costs.cash_rate)
+        ppo = config.ppo
+        self._turn = config.validation.turn(-(-ppo.total_steps // (ppo.n_envs * ppo.n_steps)))
+        self.interrupted: int | None = None  # the signal that asked for an end
         self.began, self.began_at = time.monotonic(), 0
 
     def _on_training_start(self) -> None:
@@ -151,9 +239,9 @@ class _Session(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        metrics, self.exploring = self.trades.read()
-        for name, value in metrics.items():
-            self.logger.record(name, value)
+        numbers, self.exploring = self.trades.read()
+        for metric, value in numbers.items():
+            self.logger.record(metric.name, value)
 
     def finish(self) -> None:
         """After the last update: a score and a checkpoint, whatever their turn."""
@@ -161,20 +249,21 @@ class _Session(BaseCallback):
         self._between_updates(last=True)
 
     def _between_updates(self, *, last: bool) -> None:
-        if last or self.updates % self.config.validation.every_updates == 0:
+        if last or self.updates % self._turn == 0:
             self._validate()
-        if last or self.interrupted or self.updates % self.config.checkpoint.every_updates == 0:
+        if last or self.interrupted is not None or self.updates % self.config.checkpoint.every_updates == 0:
             self._save()
-        if self.interrupted:
-            raise Interrupted
+        if self.interrupted is not None:
+            raise Interrupted(self.interrupted)
 
     def _validate(self) -> None:
         """Score the deterministic policy on the validation split, and keep it if it is the best so far."""
-        alpha = self.config.risk.alpha
-        result = run_policy(
-            self._agent, self.market, self.config.env, split="validation", alpha=alpha, with_outlook=False
-        )
+        alpha = self.config.risk[0].alpha
+        result = run_policy(self._agent, self.market, self.config.env, split="validation", alpha=alpha)
         self.validation = score_of(result, alpha)
+        if self.config.env.reward == "log_return":  # what the critic predicts
+            for metric, value in critic_numbers(result, gamma=self._agent.settings.gamma).items():
+                self.logger.record(metric.name, value)
         if self.best is None or self._rank(self.validation) > self._rank(Score(**self.best["score"])):
             self.best = {
                 "score": self.validation.as_dict(),
@@ -185,7 +274,7 @@ class _Session(BaseCallback):
 
     def _rank(self, score: Score) -> tuple[bool, float]:
         """Those that meet the limit come first, by their score; without one that does, the mildest tail comes first."""
-        limit = self.config.risk.limit
+        limit = self.config.risk[0].limit
         if limit is not None and score.cvar < limit:
             return False, score.cvar
         value = score.as_dict()[self.config.validation.score]
@@ -220,26 +309,34 @@ class _Session(BaseCallback):
                 exploring=self.exploring,
                 validation=self.validation,
                 best=None if self.best is None else Score(**self.best["score"]),
-                stopping=self.interrupted,
+                stopping=self.interrupted is not None,
             )
         )
 
 
+class _OneUpdate(_Session):
+    """A session that ends where the second update would begin, and writes nothing."""
+
+    def _between_updates(self, *, last: bool) -> None:
+        raise _Done
+
+
 @contextmanager
 def _interruptible(session: _Session) -> Iterator[None]:
-    """The first Ctrl-C asks for a stop after the current update; a second one does not wait."""
+    """The first signal asks for a stop after the current update; a second one does not wait."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if session.interrupted:
-            raise KeyboardInterrupt
-        session.interrupted = True
+        if session.interrupted is not None:
+            raise EndedAtOnce(number)
+        session.interrupted = number
 
     try:
-        previous = signal.signal(signal.SIGINT, on_signal)
+        previous = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     except ValueError:  # not in the main thread: whoever runs us there handles the signal
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

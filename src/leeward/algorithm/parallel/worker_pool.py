@@ -1,0 +1,369 @@
+"""The launcher of `n_jobs`: processes on this machine that train one model together. The engine knows only its
+`ProcessGroup`.
+
+The first process is the user's own: callbacks, logs and files happen there. Each of the others holds a replica of the
+model and a share of the envs, and waits for orders on a pipe:
+
+    begin    take over all that was learned and counted so far; reset the envs if training starts afresh
+    settings train by other settings
+    iterate  one rollout and its update, together with all others
+    report   say where the envs are
+    close    end
+
+Between two orders a worker sleeps, so that whatever the first process does there (a save, a validation) sees all
+processes between two updates. A process that dies closes its connections, which ends the wait of those that need it.
+"""
+
+import contextlib
+import io
+import multiprocessing
+import pickle
+import signal
+import tempfile
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import cloudpickle
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+from torch.distributed import FileStore, ProcessGroupGloo  # type: ignore[attr-defined]
+
+from leeward.algorithm import checkpoint
+from leeward.algorithm.parallel import env_shards
+from leeward.algorithm.parallel.process_group import ProcessGroup, SeveralProcesses, share_of_envs
+from leeward.config.settings import Settings
+from leeward.errors import ArgumentError, LeewardError, WorkerFault
+from leeward.rollout.rollout_state import RawObservation, RolloutState
+
+if TYPE_CHECKING:
+    from leeward.algorithm.ppo import DistributionalPPO
+
+__all__ = ["WorkerPool", "WorkerReport", "replica"]
+
+_MEETING = timedelta(minutes=5)  # for processes that are all there to find each other
+# A worker waits for as long as a callback of the first process takes; the death of a process is noticed by itself.
+_PATIENCE = timedelta(days=30)
+_RETURN = 1.0  # seconds a worker has to come back from an order that was "close"; one that waits for others cannot
+_FAREWELL = 10.0  # seconds a process has to end after it has closed its connections
+
+Rng = tuple[dict[str, Any], dict[str, Tensor]]
+
+
+class WorkerReport(NamedTuple):
+    """What a worker says between two updates."""
+
+    state: RolloutState
+    rng: Rng
+    env_state: dict[str, Any] | None  # of an env that has one
+
+
+@dataclass(frozen=True)
+class _Task:
+    """All a worker needs to become a replica."""
+
+    rank: int
+    size: int
+    n_envs: int  # of all processes
+    model: "type[DistributionalPPO]"
+    arguments: dict[str, Any]
+    make_env: Callable[[], VecEnv]
+    seed: int | None  # of envs that were not seeded yet
+    rng: Rng | int  # of the global generators: a saved state, or a number to start from
+    state: RolloutState | None  # None: the envs begin anew
+
+
+class WorkerPool:
+    """The first process's hold on the others."""
+
+    def __init__(
+        self, model: "DistributionalPPO", env: VecEnv, state: RolloutState | None, saved_rngs: checkpoint.Rngs
+    ) -> None:
+        """Start `n_jobs` − 1 processes that share `env` with this one; `state` is that of all envs, `saved_rngs` the
+        generators that a file holds for the workers."""
+        self.size, self.n_envs, self.busy = model.settings.n_jobs, env.num_envs, False
+        self.keeps_state = env_shards.has_state(env)
+        tasks = [_pickled(self._task(model, env, state, saved_rngs, rank)) for rank in range(1, self.size)]
+        context = multiprocessing.get_context("spawn")
+        self._channels: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        self._last_words: dict[int, Any] = {}  # of workers that stopped
+        self._end = weakref.finalize(self, _end, self._channels, self._processes)
+        with tempfile.TemporaryDirectory(prefix="leeward-") as folder:
+            store = str(Path(folder) / "store")
+            for rank, task in enumerate(tasks, start=1):
+                here, there = context.Pipe()
+                process = context.Process(
+                    target=_work, args=(there, store, task), name=f"leeward-worker-{rank}", daemon=True
+                )
+                process.start()
+                there.close()  # the worker's end is its own, so that its death is seen here
+                self._channels.append(here)
+                self._processes.append(process)
+            for rank in range(1, self.size):
+                self._receive(rank)
+            try:
+                self.group = SeveralProcesses(_gloo(store, 0, self.size), self.n_envs)
+            except WorkerFault as fault:
+                raise self._lost(fault) from None
+            for rank in range(1, self.size):  # connected: nobody needs the folder any more
+                self._receive(rank)
+
+    def _task(
+        self,
+        model: "DistributionalPPO",
+        env: VecEnv,
+        state: RolloutState | None,
+        saved_rngs: checkpoint.Rngs,
+        rank: int,
+    ) -> _Task:
+        own = share_of_envs(self.n_envs, self.size, rank)
+        fits = state is not None and len(saved_rngs) == self.size - 1
+        return _Task(
+            rank=rank,
+            size=self.size,
+            n_envs=self.n_envs,
+            model=type(model),
+            arguments=_arguments(model),
+            make_env=env_shards.shard(env, own),
+            seed=None if self.keeps_state else model.seed,
+            rng=saved_rngs[rank - 1] if fits else _first_seed(model.stream_seed, rank),
+            state=None if state is None else state.share(own),
+        )
+
+    def begin(self, model: "DistributionalPPO", *, fresh: bool) -> None:
+        """Every replica takes over what `model` has learned; `fresh`: the envs start anew."""
+        file = io.BytesIO()
+        checkpoint.save(model, file, exclude=("rng", "rollout"))
+        self._order(("begin", file.getvalue(), fresh))
+
+    def settings(self, settings: Settings, *, fresh_optimizer: bool) -> None:
+        """Every replica trains by these from its next update on."""
+        own = settings.model_copy(update={"n_jobs": 1})  # a replica starts no processes
+        self._order(("settings", cloudpickle.dumps(own), fresh_optimizer))
+
+    def start(self) -> None:
+        """One rollout and update; the engine of this process must do the same now."""
+        self.busy = True
+        self._order(("iterate",))
+
+    def reports(self) -> list[WorkerReport]:
+        """What all workers say, in order; only between two updates."""
+        assert not self.busy
+        self._order(("report",))
+        return [self._receive(rank) for rank in range(1, self.size)]
+
+    def close(self) -> None:
+        """End the processes. What they held is lost, unless it was asked for."""
+        self._end()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Training happens inside: nothing that goes wrong leaves a process waiting, and a lost one is named."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # one core each
+        try:
+            yield
+        except WorkerFault as fault:
+            raise (fault if self.closed else self._lost(fault)) from None
+        except BaseException:
+            if self.busy:  # the others wait for an answer that will not come
+                self.close()
+            raise
+        finally:
+            torch.set_num_threads(threads)
+
+    @property
+    def closed(self) -> bool:
+        return not self._end.alive
+
+    def _order(self, order: tuple[Any, ...]) -> None:
+        for channel in self._channels:
+            try:
+                channel.send(order)
+            except OSError as error:
+                raise self._lost(WorkerFault(f"a worker does not listen any more: {error}")) from None
+
+    def _receive(self, rank: int) -> Any:
+        """The answer of one worker."""
+        wait([self._channels[rank - 1], self._processes[rank - 1].sentinel])
+        kind, content = self._hear(rank)
+        if kind != "answer":
+            raise self._lost(WorkerFault(f"worker {rank} of n_jobs={self.size} gave no answer"))
+        return content
+
+    def _hear(self, rank: int) -> tuple[str, Any]:
+        try:
+            kind, content = pickle.loads(self._channels[rank - 1].recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return "gone", None
+        if kind == "error":
+            self._last_words[rank] = content
+        return kind, content
+
+    def _lost(self, fault: WorkerFault) -> WorkerFault:
+        """Which worker stopped first, and why, if that can be told; those that only lost the others are victims."""
+        ranks = range(1, self.size)
+        for rank in ranks:
+            while self._channels[rank - 1].poll() and self._hear(rank)[0] == "answer":
+                pass  # to a question that nobody asks any more
+        culprits = [rank for rank, words in self._last_words.items() if not words["victim"]]
+        if not culprits:
+            silent = {rank: self._processes[rank - 1] for rank in ranks if rank not in self._last_words}
+            ended = wait([process.sentinel for process in silent.values()], _FAREWELL)
+            culprits = [rank for rank, process in silent.items() if process.sentinel in ended]
+        named = self._fault(culprits[0], self._last_words.get(culprits[0])) if culprits else fault
+        self.close()
+        return named
+
+    def _fault(self, rank: int, content: Any) -> WorkerFault:
+        process = self._processes[rank - 1]
+        own = share_of_envs(self.n_envs, self.size, rank)
+        who = f"worker {rank} of n_jobs={self.size} (envs {own.start} to {own.stop - 1})"
+        if content is None:
+            process.join(_FAREWELL)  # its pipes close a moment before its exit code is known
+            return WorkerFault(
+                f"{who} died with exit code {process.exitcode}; look at its output above. A negative code is a signal "
+                "(-9: killed, perhaps for want of memory), and a script that trains needs `if __name__ == '__main__':`"
+            )
+        fault = WorkerFault(f"{who}, whose env 0 is env {own.start}, stopped: {content['message']}")
+        fault.add_note(f"In the worker:\n{content['traceback']}")
+        return fault
+
+
+def replica(
+    model: "type[DistributionalPPO]", env: VecEnv, group: ProcessGroup, arguments: dict[str, Any]
+) -> "DistributionalPPO":
+    """A model that trains as one of several processes on its share of the envs; for those who launch processes."""
+    made = model(env=env, _init_setup_model=False, **arguments)
+    made.processes.group = group
+    made._setup_model()
+    return made
+
+
+def _arguments(model: "DistributionalPPO") -> dict[str, Any]:
+    """The constructor's arguments for a replica that neither seeds, nor logs, nor starts processes."""
+    own = {name: getattr(model.settings, name) for name in type(model.settings).model_fields if name != "n_jobs"}
+    return own | {"policy": model.policy_class, "policy_kwargs": model.policy_kwargs, "device": "cpu"}
+
+
+def _first_seed(seed: int, rank: int) -> int:
+    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+
+
+def _pickled(task: _Task) -> bytes:
+    try:
+        blob: bytes = cloudpickle.dumps(task)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ArgumentError(
+            f"n_jobs={task.size}: the env or an argument cannot be sent to another process: {error}; make what cannot "
+            "be pickled inside the function that makes the env"
+        ) from None
+    return blob
+
+
+def _gloo(store: str, rank: int, size: int) -> ProcessGroupGloo:
+    """A group of its own beside torch's global one, over the loopback device: names of hosts do not matter."""
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._timeout = _MEETING
+    try:
+        group = ProcessGroupGloo(FileStore(store, size), rank, size, options)
+    except RuntimeError as error:
+        raise WorkerFault(f"process {rank} of {size} did not find the others: {error}") from error
+    group.set_timeout(_PATIENCE)
+    return group
+
+
+def _end(channels: list[Connection], processes: list[BaseProcess]) -> None:
+    for channel in channels:
+        with contextlib.suppress(OSError):
+            channel.send(("close",))
+        channel.close()
+    for process in processes:
+        process.join(_RETURN)
+        if process.is_alive():
+            process.kill()  # it holds nothing that is needed
+            process.join()
+
+
+# --- in a worker ------------------------------------------------------------------------------------------------------
+
+
+def _work(channel: Connection, store: str, blob: bytes) -> None:
+    """The life of a worker. A signal may reach every process of a run; the first one decides what it means."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    warnings.simplefilter("ignore")  # the first process warns of the same
+    torch.set_num_threads(1)
+    try:
+        _serve(channel, store, pickle.loads(blob))
+    except BaseException as error:
+        message = str(error) if isinstance(error, LeewardError) else f"{type(error).__name__}: {error}"
+        content = {
+            "message": message,
+            "traceback": traceback.format_exc(),
+            "victim": isinstance(error, WorkerFault),
+        }
+        with contextlib.suppress(OSError):  # the first process may be the one that died
+            channel.send_bytes(pickle.dumps(("error", content)))
+        raise SystemExit(1) from error
+
+
+def _serve(channel: Connection, store: str, task: _Task) -> None:
+    env = task.make_env()
+    if task.seed is not None:
+        env.seed(task.seed)
+    channel.send_bytes(pickle.dumps(("answer", None)))
+    group = SeveralProcesses(_gloo(store, task.rank, task.size), task.n_envs)
+    channel.send_bytes(pickle.dumps(("answer", None)))
+    model = replica(task.model, env, group, task.arguments)
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    if isinstance(task.rng, int):
+        set_random_seed(task.rng)
+    else:
+        checkpoint.unpack_rng(*task.rng)
+    assert model.collector is not None
+    if task.state is not None:
+        model.collector.state = task.state
+    nobody = CallbackList([])
+    nobody.init_callback(model)
+    while True:
+        try:
+            order, *content = channel.recv()
+        except EOFError:  # the first process is gone
+            return
+        if order == "close":
+            return
+        if order == "begin":
+            data, fresh = content
+            checkpoint.restore(model, *checkpoint.read_checkpoint(io.BytesIO(data)))
+            if fresh:
+                model.collector.reset(cast(RawObservation, model.collector.env.reset()))
+        elif order == "settings":
+            blob, fresh_optimizer = content
+            model.put_in_force(pickle.loads(blob), fresh_optimizer=fresh_optimizer)
+        elif order == "iterate":
+            model.train_one_round(nobody)
+        else:
+            channel.send_bytes(pickle.dumps(("answer", _report(model, env))))
+
+
+def _report(model: "DistributionalPPO", env: VecEnv) -> WorkerReport:
+    assert model.collector is not None
+    tensors: dict[str, Tensor] = {}
+    rng = checkpoint.pack_rng(tensors)
+    state = env.state_dict() if env_shards.has_state(env) else None  # type: ignore[attr-defined]
+    return WorkerReport(model.collector.state, (rng, tensors), state)

@@ -1,0 +1,82 @@
+"""Learning rates and everything else that changes with the progress of training, at one moment of it.
+
+`remaining` runs from 1 to 0, as Stable-Baselines3's schedules have it.
+"""
+
+from stable_baselines3.common.utils import FloatSchedule
+
+from leeward.algorithm.entropy import EntropySchedule
+from leeward.algorithm.kl_stop import KLPenaltyController
+from leeward.algorithm.losses import Coefficients
+from leeward.config.learning import Entropy, ValueClip
+from leeward.config.settings import Schedule, Settings
+from leeward.maths import schedules
+
+__all__ = ["coefficients", "entropy_config", "learning_rates", "start_of", "value_clip"]
+
+
+def learning_rates(settings: Settings, remaining: float) -> list[float]:
+    """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
+    fades = _fading(settings, remaining)
+    return [
+        float(FloatSchedule(rate)(remaining)) * (1.0 if callable(rate) else fades)
+        for rate in (settings.learning_rate, settings.critic_learning_rate)
+        if rate is not None
+    ]
+
+
+def _fading(settings: Settings, remaining: float) -> float:
+    """Factor on constant learning rates. Under a constraint they fall: what is left of their noise at the end is how
+    far the tail stays from its limit (docs/ideas/risk.md)."""
+    ends = [each.lr_scale_end for each in settings.risk if each.is_active and each.lr_scale_end is not None]
+    return schedules.linear(1.0 - remaining, 1.0, min(ends)) if ends else 1.0
+
+
+def value_clip(settings: Settings, remaining: float) -> ValueClip:
+    """`clip_range_vf` is the radius where it is given, and switches clipping on by itself."""
+    if settings.clip_range_vf is None:
+        return settings.value_clip or ValueClip(mode="disable")
+    radius = FloatSchedule(settings.clip_range_vf)(remaining)
+    return (settings.value_clip or ValueClip()).model_copy(update={"radius": radius})
+
+
+def entropy_config(settings: Settings) -> Entropy:
+    """Without `entropy=` exploration fades under a constraint, as far as `Risk.exploration_end` says."""
+    if settings.entropy is not None:
+        return settings.entropy
+    ends = [each.exploration_end for each in settings.risk if each.is_active]
+    return Entropy(std_scale_end=min(ends)) if ends else Entropy()
+
+
+def coefficients(
+    settings: Settings,
+    remaining: float,
+    *,
+    policy_weight: float,
+    outlook_weight: float,
+    value_unit: float,
+    entropy: EntropySchedule,
+    kl_penalty: KLPenaltyController | None,
+) -> Coefficients:
+    """What weighs and shapes the losses of an update.
+
+    `value_unit` brings the critic's loss to the units of a squared error, so that `vf_coef` weighs every kind of critic
+    alike.
+    """
+    return Coefficients(
+        clip_range=FloatSchedule(settings.clip_range)(remaining),
+        policy_weight=policy_weight,
+        outlook_weight=outlook_weight,
+        value_weight=settings.vf_coef * value_unit,
+        risk_weight=settings.vf_coef,
+        ent_coef=entropy.effective(1.0 - remaining, settings.ent_coef, entropy_config(settings)),
+        kappa=settings.kappa,
+        value_clip=value_clip(settings, remaining),
+        kl_penalty=0.0 if kl_penalty is None else kl_penalty.coefficient,
+        awr=settings.awr,
+    )
+
+
+def start_of(rate: float | Schedule | None) -> float | None:
+    """The number that a rate starts from."""
+    return None if rate is None else float(FloatSchedule(rate)(1.0))

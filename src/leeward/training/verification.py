@@ -1,0 +1,42 @@
+"""Is everything in a run directory what was written? Read all of it, change nothing."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.backtest import read_backtest
+from leeward.errors import LeewardError
+from leeward.training.checkpoints import check, read_trainer_state
+from leeward.training.logs import ProgressFile
+from leeward.training.run_dir import RunDir
+
+__all__ = ["examine_run"]
+
+
+def examine_run(run: RunDir) -> Iterator[tuple[Path, str | None]]:
+    """Each part of a run, and what is wrong with it; None where it is good."""
+    yield from _tried(run.run_file, run.record)
+    yield from _tried(run.config_file, run.config)
+    if run.scaler_file.is_file():
+        yield from _tried(run.scaler_file, run.checked_scaler)
+    yield from _tried(run.progress_file, lambda: ProgressFile.rows_of(run.progress_file))
+    places = [*run.checkpoint_list(), *([run.best] if run.best.is_dir() else [])]
+    for place in places:
+        yield from _tried(place, lambda place=place: _read(place))  # type: ignore[misc]
+    for file in sorted(run.path.glob("backtest/*/metrics.json")):
+        yield from _tried(file.parent, lambda file=file: read_backtest(file.parent))  # type: ignore[misc]
+
+
+def _read(place: Path) -> None:
+    check(place)
+    read_checkpoint(place / "model.zip")
+    read_trainer_state(place)
+
+
+def _tried(path: Path, read: Callable[[], object]) -> Iterator[tuple[Path, str | None]]:
+    try:
+        read()
+    except LeewardError as error:
+        yield path, str(error)
+    else:
+        yield path, None

@@ -1,0 +1,120 @@
+"""A run whose files were damaged: an older checkpoint takes over, or one clean line says what is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leeward.durable import SUMS
+from leeward.errors import CheckpointError
+from leeward.training.checkpoints import load_model, read_trainer_state
+from leeward.training.run_dir import RunDir
+from leeward.training.trainer import replay_one_update, train
+from leeward.training.verification import examine_run
+
+FILES = ("model.zip", "env.safetensors", "state.json", SUMS)
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of a finished run with two checkpoints."""
+    return RunDir(shutil.copytree(trained, tmp_path / "run"))
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_newest_checkpoint_is_passed_over_and_named(name, run):
+    older, newest = run.checkpoint_list()
+    whole = load_model(newest).policy.state_dict()
+    flip(newest / name)
+    told = []
+    train(run, run.market(), lambda progress: None, resume=True, notice=told.append)
+    assert len(told) == 1 and told[0].endswith(f"Going on from {older} instead.")
+    assert str(newest / (name if name != SUMS else "")) in told[0]
+    assert run.checkpoint_list()[-1] == newest
+    again = load_model(newest).policy.state_dict()
+    assert all(bool((again[key] == whole[key]).all()) for key in whole), "the same weights, trained again"
+
+
+def test_where_no_checkpoint_is_whole_each_is_named(run):
+    for place in run.checkpoint_list():
+        flip(place / "model.zip")
+    with pytest.raises(CheckpointError) as found:
+        train(run, run.market(), lambda progress: None, resume=True)
+    lines = str(found.value).splitlines()
+    assert len(lines) == 3 and lines[-1].endswith("no checkpoint is whole; start a new run")
+
+
+def test_a_checkpoint_without_its_sums_or_one_of_its_files_is_damaged(run):
+    place = run.checkpoint_list()[-1]
+    (place / SUMS).unlink()
+    with pytest.raises(CheckpointError, match=rf"{SUMS}: missing"):
+        load_model(place)
+    (run.best / "env.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"env\.safetensors: missing"):
+        load_model(run.best)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"trainer": 3}',
+        '{"trainer": {"updates": "3", "best": null}}',
+        '{"trainer": {"updates": 3, "best": {"score": {"growth": 1}}}}',
+        "[" * 100_000,
+    ],
+    ids=["empty", "list", "number", "text", "half a score", "deep"],
+)
+def test_a_state_that_nothing_of_ours_wrote_is_refused(text, run):
+    place = run.checkpoint_list()[-1]
+    (place / "state.json").write_text(text)
+    (place / SUMS).unlink()  # as in a run of an earlier version
+    with pytest.raises(CheckpointError, match=r"state\.json"):
+        read_trainer_state(place)
+
+
+def test_a_run_directory_of_format_3_goes_on_to_its_end(tmp_path):
+    files = Path(__file__).parents[1] / "support" / "files" / "format_3" / "run"
+    old = RunDir(shutil.copytree(files, tmp_path / "old"))
+    assert not (old.checkpoint_list()[-1] / SUMS).exists()
+    train(old, old.market(), lambda progress: None, resume=True, notice=lambda line: None)
+    assert [place.name for place in old.checkpoint_list()] == ["00000006", "00000008"]
+    assert json.loads((old.checkpoint_list()[-1] / SUMS).read_text()).keys() == set(FILES) - {SUMS}
+
+
+def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
+    shutil.rmtree(run.checkpoint_list()[-1])  # as if the process had been killed after update 12: 11 is in the log
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    words = replay_one_update(run, run.market())
+    assert words.startswith("Update 11 was replayed from") and words.endswith("metrics are the same, bit for bit.")
+    assert int(words.split(": ")[-1].split()[0]) > 60
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    header, *lines = run.progress_file.read_text().splitlines()
+    place = header.split(",").index("train/value_loss")
+    cells = lines[10].split(",")
+    cells[place] = repr(np.nextafter(float(cells[place]), 1.0).item())
+    run.progress_file.write_text("\n".join([header, *lines[:10], ",".join(cells), *lines[11:], ""]))
+    with pytest.raises(CheckpointError, match=r"update 11, replayed, differs from progress\.csv in 1 of \d+ metrics"):
+        replay_one_update(run, run.market())
+
+
+def test_verify_names_what_is_damaged(run):
+    assert all(problem is None for _, problem in examine_run(run))
+    parts = [str(part.relative_to(run.path)) for part, _ in examine_run(run)]
+    assert parts == ["run.json", "config.yaml", "scaler.json", "progress.csv", "checkpoints/00000010",
+                     "checkpoints/00000012", "best", "backtest/validation"]  # fmt: skip
+    damage = {"scaler.json": "scaler.json", "best": "best/env.safetensors", "config.yaml": "config.yaml",
+              "backtest/validation": "backtest/validation/outlook.npz"}  # fmt: skip
+    for file in damage.values():
+        flip(run.path / file)
+    bad = {str(part.relative_to(run.path)) for part, problem in examine_run(run) if problem is not None}
+    assert bad == set(damage)

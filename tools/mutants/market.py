@@ -1,0 +1,339 @@
+"""Faults of market data: look-ahead, scaling, splits, adjustments, times, and what a check lets through."""
+
+from tools.mutants import row
+
+__all__ = ["MUTANTS"]
+
+BARS, FEATURES, ROLLING, TIMES, SOURCES = (
+    "market/bars",
+    "market/features",
+    "market/rolling",
+    "market/times",
+    "market/sources",
+)
+SHAPES, LEAKS = "market/test_bar_files.py", "market/test_leaks.py"
+TAPE, TAPES = "market/tape", "market/test_tape.py"
+CHECKS, MARKET, SPLITS, SCALING = "market/checks", "market/market", "market/splits", "market/scaling"
+AHEAD, FEATURE_TESTS, SOURCE_TESTS, CHECK_TESTS = (
+    "market/test_look_ahead.py",
+    "market/test_features.py",
+    "market/test_sources.py",
+    "market/test_checks.py",
+)
+BLIND = f"{AHEAD}::test_a_feature_at_t_is_blind_to_later_bars"
+LOOK_BACK = f"{AHEAD}::test_a_feature_reads_exactly_its_look_back"
+TRAIN_ALONE = f"{AHEAD}::test_the_scaler_sees_train_alone"
+NASDAQ = f"{FEATURE_TESTS}::test_nasdaq_splits_and_year"
+SCALED = f"{FEATURE_TESTS}::test_scaled_features_are_cut_and_one_that_never_moves_is_zero"
+FINGERPRINT = f"{FEATURE_TESTS}::test_a_fingerprint_depends_on_every_number"
+ADJUSTED = f"{SOURCE_TESTS}::test_adjusted_closes_adjust_all_prices_and_the_volume"
+STAMP = f"{SOURCE_TESTS}::test_a_stamp_of_the_close_is_moved_back_by_one_bar"
+FORMS = f"{SOURCE_TESTS}::test_text_files_of_every_form_give_the_same_bars"
+GAP = f"{CHECK_TESTS}::test_a_gap_is_more_than_three_usual_weekends"
+
+
+MUTANTS = [
+    # Files
+    row(
+        "an order of columns is taken on trust",
+        "market/unnamed:_name_prices",
+        "not same_thing or highs[high] < 0.99 or lows[low] < 0.99",
+        "False",
+        f"{SHAPES}::test_what_cannot_be_read_is_refused_with_the_remedy",
+    ),
+    row(
+        "a comma is always between thousands",
+        "market/numbers:_comma_is_decimal",
+        "True if not thousands.all() else otherwise",
+        "False",
+        f"{SHAPES}::test_a_file_in_a_usual_shape_is_read[decimal commas only]",
+    ),
+    row(
+        "splits are applied to prices that know of them",
+        "market/corporate_actions:_apply_splits",
+        "bool(np.square(jumps + sizes).sum() < np.square(jumps).sum())",
+        "True",
+        f"{SHAPES}::test_a_file_in_a_usual_shape_is_read[yfinance history, splits known to the prices]",
+    ),
+    row(
+        "a file that runs backwards is not turned round",
+        "market/columns:_oldest_first",
+        "turned |= bool((steps < 0).any())",
+        "turned |= False",
+        f"{SHAPES}::test_a_file_in_a_usual_shape_is_read[newest first]",
+    ),
+    row(
+        "every wide spacing beside a weekend is closed",
+        f"{CHECKS}:_is_closed",
+        "missing.sum() <= _HOLIDAYS * a_day",
+        "True",
+        f"{CHECK_TESTS}::test_a_gap_is_more_than_three_usual_weekends",
+    ),
+    # Foresight
+    row(
+        "what the past explains counts as foresight",
+        "market/leaks:_Moves.partial",
+        "max(after, 0.0) / before",
+        "max(after, 0.0) / total",
+        f"{LEAKS}::test_a_planted_signal_and_a_bounce_between_bid_and_ask_are_no_leaks",
+        f"{LEAKS}::test_every_leaking_column_is_named_and_no_honest_one",
+    ),
+    row(
+        "only one cut of a function's bars is compared, at the end",
+        "market/leaks:_changed",
+        "int(share * len(frame))",
+        "len(frame)",
+        f"{LEAKS}::test_a_function_that_scales_by_the_future_is_named",
+    ),
+    # The same bars
+    row(
+        "bars are the same when their times are",
+        f"{TAPE}:_same_moves",
+        "(np.abs(move - its)[moved] <= room).mean() >= AGREEING",
+        "True",
+        f"{TAPES}::test_other_bars_of_the_same_days_are_not",
+    ),
+    row(
+        "moves that are zero in both agree",
+        f"{TAPE}:_same_moves",
+        "(move != 0.0) | (its != 0.0)",
+        "np.ones(len(move), dtype=bool)",
+        f"{TAPES}::test_two_assets_that_seldom_move_are_not_the_same_for_that",
+    ),
+    row(
+        "moves agree to one basis point however small they are",
+        f"{TAPE}:_same_moves",
+        "min(_TOLERANCE, _OF_A_MOVE * float(move[moved].std()))",
+        "_TOLERANCE",
+        f"{TAPES}::test_small_moves_are_compared_by_their_own_size",
+    ),
+    # Look-ahead
+    row(
+        "a lag looks forward",
+        f"{FEATURES}:_lagged",
+        "out[lag:] = values[: len(values) - lag]",
+        "out[: len(values) - lag] = values[lag:]",
+        f"{BLIND}[return_1]",
+    ),
+    row(
+        "a rolling window is one bar late",
+        f"{ROLLING}:rolling_std",
+        "values[t - window + 1 : t + 1]",
+        "values[t - window + 2 : t + 2]",
+        f"{BLIND}[volatility_20]",
+    ),
+    row(
+        "a rolling mean remembers everything before it",
+        f"{ROLLING}:rolling_mean",
+        "range(t - window + 1, t + 1)",
+        "range(0, t + 1)",
+        f"{LOOK_BACK}[parkinson_20]",
+    ),
+    row(
+        "a moving average weighs the oldest bar most",
+        f"{ROLLING}:weighted",
+        "weights[i] * values[t - i]",
+        "weights[i] * values[t - window + 1 + i]",
+        f"{FEATURE_TESTS}::test_macd_is_near_the_endless_one",
+    ),
+    row(
+        "a feature says that it reads less than it does",
+        FEATURES,
+        'Feature("rsi_14", 14, partial(_rsi, bars=14))',
+        'Feature("rsi_14", 13, partial(_rsi, bars=14))',
+        f"{LOOK_BACK}[rsi_14]",
+    ),
+    row(
+        "a volume that comes later unflags earlier bars",
+        f"{MARKET}:_flags",
+        "~np.logical_or.accumulate(np.isfinite(bars.volume), axis=0)",
+        "~np.isfinite(bars.volume).any(axis=0, keepdims=True) & bars.present",
+        f"{AHEAD}::test_a_volume_that_comes_later_does_not_unflag_earlier_bars",
+    ),
+    row(
+        "an asset without a bar is flagged as valid",
+        f"{MARKET}:_flags",
+        "bars.present & (valid | (no_volume_yet[:, :, None] & needs_volume)).all(axis=2)",
+        "np.ones_like(bars.present)",
+        NASDAQ,
+    ),
+    # Scaling
+    row(
+        "features are scaled by all bars",
+        f"{MARKET}:prepare",
+        "raw[train.start : train.end]",
+        "raw",
+        TRAIN_ALONE,
+    ),
+    row(
+        "features are scaled by train and validation",
+        f"{MARKET}:prepare",
+        "raw[train.start : train.end]",
+        'raw[train.start : splits["validation"].end]',
+        TRAIN_ALONE,
+    ),
+    row(
+        "scaled features are not cut",
+        f"{SCALING}:Scaler.apply",
+        "self.clip is not None",
+        "False",
+        SCALED,
+    ),
+    row(
+        "a feature that never moves is divided by its rounding",
+        f"{SCALING}:fit_column",
+        "std <= _LEAST_RELATIVE_STD * max(1.0, abs(mean))",
+        "std == 0.0",
+        SCALED,
+    ),
+    row(
+        "a new run's bars are scaled by themselves",
+        f"{MARKET}:prepare",
+        "column = scaler",
+        "column = Scaler(names, *np.array([fit_column(raw, name, source='')] * len(names)).T, scaler.clip)",
+        f"{AHEAD}::test_observations_targets_and_fills_up_to_t_are_blind_to_later_bars",
+    ),
+    # Splits
+    row("no embargo", f"{SPLITS}:split_bars", "low + embargo", "low", NASDAQ),
+    row(
+        "an embargo shorter than the look-back",
+        f"{SPLITS}:split_bars",
+        "embargo < look_back",
+        "False",
+        f"{FEATURE_TESTS}::test_too_short_a_file_or_embargo_is_refused",
+    ),
+    row(
+        "the test split begins where validation does",
+        f"{SPLITS}:_inner_edges",
+        "round((config.train + config.validation) * len(time))",
+        "round(config.train * len(time))",
+        NASDAQ,
+    ),
+    row(
+        "a decision at the last bar of a split",
+        f"{SPLITS}:Split.n_decisions",
+        "self.end - self.start - 1",
+        "self.end - self.start",
+        "env/test_replay.py::test_buy_and_hold_trades_once",
+    ),
+    # Adjustments and years
+    row(
+        "adjusted volume is multiplied",
+        f"{SOURCES}:_adjust",
+        'values["volume"] / factor',
+        'values["volume"] * factor',
+        ADJUSTED,
+    ),
+    row("only closes are adjusted", f"{SOURCES}:_adjust", "PRICES", '("close",)', ADJUSTED),
+    row("prices are adjusted against the user's will", f"{SOURCES}:_assemble", "config.adjust", "True", ADJUSTED),
+    row(
+        "an adjusted split is called unadjusted",
+        f"{CHECKS}:_check_splits",
+        '"adj_close" in columns.values',
+        "False",
+        f"{CHECK_TESTS}::test_an_unadjusted_split_is_a_warning",
+    ),
+    row(
+        "interest counts 360 days",
+        BARS,
+        "365.0 * 86_400.0",
+        "360.0 * 86_400.0",
+        "env/test_hand_paths.py::test_interest_on_debit_and_on_cash_is_actual_over_365",
+    ),
+    row(
+        "a year of bars has 365 days",
+        f"{BARS}:Bars.bars_per_year",
+        "seconds / JULIAN_YEAR_SECONDS",
+        "seconds / SECONDS_PER_YEAR",
+        NASDAQ,
+    ),
+    # Times
+    row(
+        "a stamp of the close is moved forward",
+        f"{SOURCES}:_opening_times",
+        "part.time - sizes[counts.argmax()]",
+        "part.time + sizes[counts.argmax()]",
+        STAMP,
+    ),
+    row("a bar is as long as a weekend", f"{SOURCES}:_opening_times", "sizes[counts.argmax()]", "sizes.max()", STAMP),
+    row(
+        "times without a zone are UTC whatever the config says",
+        f"{TIMES}:_localise",
+        'times.dt.tz_localize(time_zone, nonexistent="NaT", ambiguous="NaT")',
+        'times.dt.tz_localize("UTC", nonexistent="NaT", ambiguous="NaT")',
+        f"{SOURCE_TESTS}::test_times_without_a_zone_are_read_in_the_one_configured",
+    ),
+    row(
+        "the offset of a time is dropped",
+        f"{TIMES}:_nanoseconds",
+        "naive = times.dt.tz_localize(None) if isinstance(times.dtype, pd.DatetimeTZDtype) else times",
+        "naive = times.dt.tz_convert('America/New_York').dt.tz_localize(None) "
+        "if isinstance(times.dtype, pd.DatetimeTZDtype) else times",
+        f"{FORMS}[a time zone]",
+    ),
+    row(
+        "the day comes first with slashes too",
+        f"{TIMES}:_parse",
+        'separator == "." or day_wins',
+        "True",
+        f"{FORMS}[month first]",
+    ),
+    row(
+        "two zones in one file are daylight saving",
+        f"{TIMES}:_mixed_zones",
+        "span == _DAYLIGHT_HOURS and (days_apart >= _DAYLIGHT_DAYS).all()",
+        "True",
+        f"{CHECK_TESTS}::test_mixed_time_zones",
+    ),
+    row(
+        "the unfinished bar of an exchange is stored",
+        "market/exchange:download",
+        "_milliseconds(now or datetime.now(UTC)) - step + 1",
+        "_milliseconds(now or datetime.now(UTC)) + 1",
+        "market/test_exchange.py::test_until_and_the_unfinished_bar_are_left_out",
+    ),
+    # What a check lets through, and what a panel is
+    row(
+        "a bar that is missing is a gap",
+        f"{CHECKS}:_check_gaps",
+        "_GAP_FACTOR * largest",
+        "sizes.min()",
+        f"{CHECK_TESTS}::test_a_bar_or_two_that_are_missing_are_no_gap",
+    ),
+    row("an allowed gap is an error", f"{CHECKS}:_check_gaps", '"warning" if allow_gaps else "error"', '"error"', GAP),
+    row(
+        "a time that stands twice goes unseen",
+        f"{CHECKS}:_check_times",
+        "repeated = np.ones(len(time), np.bool_)",
+        "repeated = np.zeros(len(time), np.bool_)",
+        f"{CHECK_TESTS}::test_duplicates_and_disorder",
+    ),
+    row(
+        "the volume is not in the fingerprint",
+        f"{BARS}:Bars.fingerprint",
+        "(self.open, self.high, self.low, self.close, self.volume)",
+        "(self.open, self.high, self.low, self.close)",
+        FINGERPRINT,
+    ),
+    row(
+        "own features are not in the fingerprint",
+        f"{BARS}:Bars.fingerprint",
+        "digest.update(np.ascontiguousarray(self.extra[name]).tobytes())",
+        "pass",
+        FINGERPRINT,
+    ),
+    row(
+        "assets of a long table are mixed up",
+        f"{SOURCES}:_assemble",
+        "panel[key][row, column] = values",
+        "panel[key][row, column[::-1]] = values",
+        f"{SOURCE_TESTS}::test_the_long_format_of_finrl_is_a_panel",
+    ),
+    row(
+        "the planted signal explains the return of its own bar",
+        "market/synthetic:control",
+        "signal[:-1]",
+        "signal[1:]",
+        f"{SOURCE_TESTS}::test_the_control_signal_explains_its_share_of_the_next_return",
+    ),
+]

@@ -1,0 +1,310 @@
+"""Faults of a training run: the seal of the test split, the choice of a checkpoint, resuming, files, what is seen."""
+
+from tools.mutants import row
+
+__all__ = ["MUTANTS"]
+
+TRAINER, RUN_DIR, SEAL, CHECKPOINTS, LOGS, METRICS = (
+    "training/trainer",
+    "training/run_dir",
+    "training/seal",
+    "training/checkpoints",
+    "training/logs",
+    "training/trade_metrics",
+)
+TRAINING, SEALED, BOUND, FILES = (
+    "training/test_training.py",
+    "training/test_seal.py",
+    "training/test_run_dir.py",
+    "training/test_run_files.py",
+)
+NAMED_OTHERWISE = f"{SEALED}::test_test_bars_that_are_called_by_another_name_open_the_seal"
+RANKED = f"{TRAINING}::test_checkpoints_that_meet_the_limit_come_first"
+BEST = f"{TRAINING}::test_what_is_kept_is_the_best_score_on_validation"
+RESUMED = f"{TRAINING}::test_a_run_goes_on_from_its_last_checkpoint_and_ends_as_if_it_had_not_stopped"
+CUT_OFF = f"{TRAINING}::test_a_line_that_was_cut_off_is_dropped_on_resume"
+OPENINGS = f"{SEALED}::test_openings_of_the_same_bars_are_counted_over_the_runs_beside_each_other"
+TRAINED_ON, MATCHED = "training/trained_on", "training/test_trained_on.py"
+OTHER_BARS = f"{BOUND}::test_bars_that_changed_since_training_are_refused"
+ROLLOUT = "training/test_trade_metrics.py::test_a_rollout_is_reduced_over_steps_and_envs"
+
+
+MUTANTS = [
+    # The seal
+    row("a checkpoint is chosen on the test split", f"{TRAINER}:_Session._validate", '"validation"', '"test"', BEST),
+    row(
+        "only the run's own openings are counted",
+        f"{SEAL}:open_seal",
+        "sum(len(_openings(path)) for path in _runs_beside(run) if _shows(path, seen, market.fingerprint))",
+        "0",
+        OPENINGS,
+    ),
+    row(
+        "openings of other bars are counted",
+        f"{SEAL}:_shows",
+        'other.record().get("data_fingerprint") == fingerprint',
+        "True",
+        OPENINGS,
+    ),
+    row(
+        "an opening replaces the one before",
+        f"{SEAL}:open_seal",
+        "openings.append(asdict(opening))",
+        "openings[:] = [asdict(opening)]",
+        OPENINGS,
+    ),
+    row(
+        "bars that changed are taken",
+        f"{RUN_DIR}:RunDir._check_bars",
+        "market.fingerprint != trained_on",
+        "False",
+        OTHER_BARS,
+    ),
+    row(
+        "a record forgets what it held",
+        f"{RUN_DIR}:RunDir.update_record",
+        "record.update(entries)",
+        "record.clear(); record.update(entries)",
+        f"{SEALED}::test_other_bars_are_not_behind_the_seal",
+    ),
+    row(
+        "seal: the command line records and a function of training does not",
+        "training/testing:Examination.__init__",
+        "self.opening = open_seal(run, market, split)",
+        "self.opening = None",
+        f"{SEALED}::test_whoever_tests_a_run_from_python_leaves_a_record",
+    ),
+    row(
+        "seal: the attack is an opening beside its backtest",
+        "cli/backtest:backtest_command",
+        "write_curve(folder, examination.attack())",
+        "write_curve(folder, Examination(run, run.market(data), split).attack())",
+        f"{SEALED}::test_the_command_line_with_robustness_opens_once",
+    ),
+    row(
+        "seal: only a split that is called test",
+        f"{SEAL}:open_seal",
+        "any(same_bars(past.test, seen) for past in run.lineage())",
+        'split == "test"',
+        NAMED_OTHERWISE,
+    ),
+    row(
+        "seal: the whole file is compared and not what is shown of it",
+        f"{SEAL}:open_seal",
+        "Tape.of(market.bars).part(window.start, window.end)",
+        "Tape.of(market.bars)",
+        NAMED_OTHERWISE,
+    ),
+    row(
+        "seal: only bars of the same fingerprint",
+        f"{SEAL}:open_seal",
+        "any(same_bars(past.test, seen) for past in run.lineage())",
+        'market.fingerprint == run.record().get("data_fingerprint")',
+        f"{MATCHED}::test_the_seal_knows_its_bars_in_another_file_and_counts_them",
+    ),
+    row(
+        "assets are matched by position",
+        f"{TRAINED_ON}:TrainedOn.fitted",
+        "bars.chosen(_matched(mine, its, bars.source))",
+        "replace(bars, assets=_matched(mine, its, bars.source))",
+        f"{MATCHED}::test_assets_in_another_order_are_the_same_bars",
+    ),
+    row(
+        "only the train split is in sample",
+        f"{TRAINED_ON}:TrainedOn.of",
+        'splits["validation"].end',
+        'splits["train"].end',
+        f"{MATCHED}::test_what_was_learned_from_is_in_sample",
+    ),
+    row(
+        "in sample is a matter of the first decision",
+        f"{TRAINED_ON}:TrainedOn.seen",
+        "(decided >= first) & (decided <= last)",
+        "(decided[:1] >= first) & (decided[:1] <= last)",
+        f"{MATCHED}::test_files_over_the_same_days_are_in_sample",
+    ),
+    row(
+        "seal: run.json is read and written without a lock",
+        f"{RUN_DIR}:RunDir.edited_record",
+        "_lock(file, fcntl.LOCK_EX)",
+        "pass",
+        f"{SEALED}::test_openings_at_the_same_time_by_threads_and_processes_are_all_kept",
+    ),
+    row(
+        "the scaler is fitted again and the saved one is not used",
+        f"{RUN_DIR}:RunDir.market",
+        "prepare(config, scaler=saved)",
+        "prepare(config)",
+        f"{BOUND}::test_the_saved_scaler_is_used_and_not_the_one_that_is_fitted_again",
+    ),
+    row(
+        "a fit that differs from the saved one is taken",
+        f"{RUN_DIR}:RunDir._check_fit",
+        "saved.difference(fitted, tolerance=1e-9)",
+        "None",
+        f"{BOUND}::test_a_scaler_that_is_not_what_these_bars_give_is_refused",
+    ),
+    row(
+        "training writes its own scaler over the saved one",
+        f"{RUN_DIR}:RunDir.bind",
+        "self.scaler_file.is_file()",
+        "False",
+        f"{BOUND}::test_a_run_that_has_begun_is_trained_with_no_other_bars_or_scales",
+    ),
+    # The choice of a checkpoint
+    row(
+        "the worst checkpoint is kept",
+        f"{TRAINER}:_Session._validate",
+        'self._rank(self.validation) > self._rank(Score(**self.best["score"]))',
+        'self._rank(self.validation) < self._rank(Score(**self.best["score"]))',
+        BEST,
+    ),
+    row(
+        "the limit does not count in the choice",
+        f"{TRAINER}:_Session._rank",
+        "limit is not None and score.cvar < limit",
+        "False",
+        RANKED,
+    ),
+    row(
+        "the wildest comes first where none meets the limit",
+        f"{TRAINER}:_Session._rank",
+        "return False, score.cvar",
+        "return False, -score.cvar",
+        RANKED,
+    ),
+    row(
+        "those that break the limit come first",
+        f"{TRAINER}:_Session._rank",
+        "return False, score.cvar",
+        "return True, score.growth",
+        RANKED,
+    ),
+    row(
+        "an account that never moved is never beaten",
+        f"{TRAINER}:_Session._rank",
+        "value if np.isfinite(value) else -np.inf",
+        "value if np.isfinite(value) else np.inf",
+        f"{TRAINING}::test_an_account_that_never_moved_is_no_hindrance_to_a_better_one",
+    ),
+    row(
+        "growth of the split, not of a year",
+        f"{METRICS}:score_of",
+        "float(np.log(result.equity[-1] / result.equity[0])) / performance.years",
+        "float(np.log(result.equity[-1] / result.equity[0]))",
+        f"{TRAINING}::test_the_score_is_that_of_the_backtest",
+    ),
+    # Resuming
+    row("resumed from the oldest checkpoint", f"{TRAINER}:_last_good", "reversed(checkpoints)", "checkpoints", RESUMED),
+    row("resumed with fresh episodes", f"{TRAINER}:_last_good", "restore_env(place, env)", "env.reset()", RESUMED),
+    row(
+        "resumed without the best score so far",
+        f"{TRAINER}:_last_good",
+        "read_trainer_state(place)",
+        '{"best": None, "updates": read_trainer_state(place)["updates"]}',
+        RESUMED,
+    ),
+    row(
+        "resumed with a count of updates that starts anew",
+        f"{TRAINER}:_last_good",
+        "read_trainer_state(place)",
+        'read_trainer_state(place) | {"updates": 0}',
+        RESUMED,
+    ),
+    row(
+        "resumed for the whole length again",
+        f"{TRAINER}:train",
+        "config.ppo.total_steps - model.num_timesteps",
+        "config.ppo.total_steps",
+        RESUMED,
+    ),
+    row("resumed with steps that count from zero", f"{TRAINER}:train", "not checkpoints", "True", RESUMED),
+    row(
+        "rows after the checkpoint are logged twice",
+        f"{LOGS}:ProgressFile.__init__",
+        "_steps(row) <= resume_at",
+        "True",
+        CUT_OFF,
+    ),
+    row("half a line is a row", f"{LOGS}:ProgressFile.rows_of", 'text[: text.rfind("\\n") + 1]', "text", CUT_OFF),
+    row(
+        "a new column shifts the rows before it",
+        f"{LOGS}:ProgressFile.write",
+        "[*self.rows_of(self.path), row]",
+        "[row]",
+        f"{TRAINING}::test_a_new_column_is_added_to_every_row",
+    ),
+    # Files
+    row(
+        "a file is written in its place",
+        "durable:write_atomically",
+        'path.with_name(f".{path.name}.{os.getpid()}")',
+        "path",
+        "algorithm/test_checkpoint_files.py::test_a_write_that_fails_leaves_the_old_file_whole_and_nothing_beside_it",
+    ),
+    row(
+        "a checkpoint is written in its place",
+        "durable:write_folder",
+        'place.with_name(f".{place.name}.{os.getpid()}")',
+        "place",
+        f"{FILES}::test_a_process_that_ends_between_the_two_renames_of_an_exchange_loses_nothing",
+    ),
+    row(
+        "an old run is written over",
+        f"{RUN_DIR}:RunDir._refuse_second",
+        "self.config_file.exists()",
+        "False",
+        f"{FILES}::test_a_directory_that_holds_a_run_is_not_made_again",
+    ),
+    row(
+        "two processes share a run",
+        f"{RUN_DIR}:RunDir.locked",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        f"{FILES}::test_a_run_is_used_by_one_process_at_a_time",
+    ),
+    row(
+        "the newest checkpoints are pruned",
+        f"{RUN_DIR}:RunDir.prune",
+        "self.checkpoint_list()[:-keep_last]",
+        "self.checkpoint_list()[keep_last:]",
+        f"{TRAINING}::test_old_checkpoints_are_pruned_and_leftovers_swept",
+    ),
+    row(
+        "half-written checkpoints are whole ones",
+        f"{RUN_DIR}:RunDir.checkpoint_list",
+        "path.name.isdigit()",
+        "True",
+        f"{TRAINING}::test_old_checkpoints_are_pruned_and_leftovers_swept",
+    ),
+    # Metrics of a rollout
+    row("drawdowns across envs", f"{METRICS}:TradeMetrics.read", "simple.T", "simple", ROLLOUT),
+    row(
+        "a rollout counts into the next",
+        f"{METRICS}:TradeMetrics.read",
+        "self.steps = {key: [] for key in _KEYS}",
+        "pass",
+        ROLLOUT,
+    ),
+    row(
+        "the Sharpe ratio of a rollout is of log-returns",
+        f"{METRICS}:TradeMetrics.read",
+        "statistics.sharpe(simple.ravel(), bars_per_year=year, cash=idle)",
+        "statistics.sharpe(returns.ravel(), bars_per_year=year, cash=idle)",
+        "training/test_trade_metrics.py",
+    ),
+    row(
+        "the Sharpe ratio of a rollout forgets cash",
+        f"{METRICS}:TradeMetrics.read",
+        "self.cash_rate / self.bars_per_year",
+        "0.0",
+        "training/test_trade_metrics.py",
+    ),
+    row(
+        "a line of --json ends where a signal cut its write short",
+        "cli/view:JsonLines.write",
+        "while line:\n    line = line[sys.stdout.buffer.write(line) :]",
+        "sys.stdout.buffer.write(line)",
+        "cli/test_view.py::test_json_lines_stay_whole_when_a_signal_comes_while_the_reader_is_slow",
+    ),
+]
