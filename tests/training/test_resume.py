@@ -7,11 +7,13 @@ import signal
 import time
 
 import numpy as np
+import pytest
 import torch
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.training.logs import ProgressFile, TensorBoardFile
 from leeward.training.run_dir import RunDir
 
 from ..support.tiny_runs import finish, leeward, leeward_here, settings
@@ -36,9 +38,9 @@ def rows(run):
     return [{key: value for key, value in row.items() if not key.startswith("time/")} for row in found]
 
 
-def events(run):
+def events(folder):
     """Everything TensorBoard shows: tag -> [(step, value)]."""
-    reader = EventAccumulator(str(run.tensorboard), size_guidance={"scalars": 0})
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     reader.Reload()
     tags = [tag for tag in reader.Tags()["scalars"] if not tag.startswith("time/")]
     return {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in tags}
@@ -80,11 +82,28 @@ def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(traine
     assert_equal_checkpoints(whole.checkpoint_list()[-1], run.checkpoint_list()[-1])
     assert_equal_checkpoints(whole.best, run.best)
     assert len(rows(run)) == 12 and rows(run) == rows(whole)
-    assert events(run) == events(whole)
+    assert events(run.tensorboard) == events(whole.tensorboard)
     assert (run.path / "backtest/validation/metrics.json").read_text() == (
         trained / "backtest/validation/metrics.json"
     ).read_text()
     assert not list(run.path.glob(".*.*")), "half-written files of the killed processes are gone"
+
+
+def test_tensorboard_reads_processes_in_their_order_whatever_the_clock_said(tmp_path):
+    def write(resume_at, steps, name):
+        pace = ProgressFile(tmp_path / "progress.csv", None).pace
+        log = TensorBoardFile(tmp_path / "tensorboard", resume_at, pace)
+        for step in steps:
+            log.write({"a": step + (resume_at or 0) / 1000}, {"a": None}, step)
+        log.close()
+        newest = max(log.folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        newest.rename(log.folder / f"events.out.tfevents.{name}")
+
+    write(None, [160, 320, 480], "9999999999.host.7.0")  # by a clock that is far ahead
+    write(320, [480, 640], "9999999999.host.6.0")  # the same second, and by its number an older process
+    write(480, [640, 800], "9999999998.host.9.0")
+    a = [(160, 160.0), (320, 320.0), (480, pytest.approx(480.32)), (640, pytest.approx(640.48))]
+    assert events(tmp_path / "tensorboard") == {"a": [*a, (800, pytest.approx(800.48))]}
 
 
 def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopped(tmp_path):

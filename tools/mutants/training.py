@@ -226,6 +226,13 @@ MUTANTS = [
         "True",
         CUT_OFF,
     ),
+    row(
+        "events are read by the clock of their process",
+        f"{LOGS}:TensorBoardFile.__init__",
+        "_put_in_the_past(folder)",
+        "pass",
+        "training/test_resume.py::test_tensorboard_reads_processes_in_their_order_whatever_the_clock_said",
+    ),
     row("half a line is a row", f"{LOGS}:ProgressFile.rows_of", 'text[: text.rfind("\\n") + 1]', "text", CUT_OFF),
     row(
         "a new column shifts the rows before it",

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = ["Listener", "ProgressFile", "TensorBoardFile", "make_logger"]
 
 
 _MOST_ROWS = 20_000  # of a log: some 30 MB. A week of training has thirty times as many updates
+_EVENTS = "events.out.tfevents."
 
 
 class _Pace:
@@ -101,6 +103,7 @@ class TensorBoardFile(KVWriter):
     """Events for TensorBoard; of the later updates of a long run every 2nd, 4th, 8th ..."""
 
     def __init__(self, folder: Path, resume_at: int | None, pace: _Pace) -> None:
+        _put_in_the_past(folder)
         # purge_step hides what an interrupted process logged after the checkpoint it is resumed from.
         self.writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
         self.folder, self.pace = folder, pace
@@ -120,6 +123,19 @@ class TensorBoardFile(KVWriter):
     def close(self) -> None:
         with naming(self.folder):
             self.writer.close()
+
+
+def _put_in_the_past(folder: Path) -> None:
+    """TensorBoard reads a run's files by their names, which begin with the second of their making.
+
+    Two processes of one second, or a clock that was set back, would be read in the wrong order, and what the earlier
+    one purges would be the work of the later one. Files that do not come before now are numbered from 0 instead.
+    """
+    files = sorted(folder.glob(f"{_EVENTS}*"))
+    if files and files[-1].name >= f"{_EVENTS}{int(time.time()):010d}":
+        with naming(folder):
+            for number, file in enumerate(files):
+                file.rename(folder / f"{_EVENTS}{number:010d}")
 
 
 class Listener(KVWriter):
