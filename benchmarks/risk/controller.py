@@ -34,6 +34,9 @@ class Constants:
     std_scale_end: float | None = None  # None: 0.05, or 0.5 when the deployed policy is bound
     lr_scale_end: float = 0.3
     price_of_deployed: bool = False  # ν of the envs without noise, for the case that binds them
+    widest: bool = True  # the integral is relative to the widest gap; else to the unit, as the proportional part is
+    grows: bool = True  # both are times 1 + the integral
+    narrowest: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ CHOICES = {
     "ν of the deployed": Constants(price_of_deployed=True),
     "std_scale_end 0.05": Constants(std_scale_end=0.05),
     "std_scale_end 0.2": Constants(std_scale_end=0.2),
+    "integral relative to the unit": Constants(widest=False),
+    "gains that do not grow": Constants(grows=False),
+    "neither": Constants(widest=False, grows=False),
+    "narrowest 0.3": Constants(narrowest=0.3),
     "lr_scale_end 1": Constants(lr_scale_end=1.0),
     "lr_scale_end 0.05": Constants(lr_scale_end=0.05),
 }
@@ -92,7 +99,7 @@ def error_of(outcomes: Floats, value_at_risk: float) -> float:
 
 def simulate(case: Case, constants: Constants, seed: int) -> tuple[float, float, float]:
     rng = np.random.default_rng(seed)
-    limit, u, integral, previous = case.share * case.tail, 0.0, 0.0, 0.0
+    limit, u, integral, previous, widest = case.share * case.tail, 0.0, 0.0, 0.0, 0.0
     tail = price = float("nan")
     multipliers = []
     quiet = int(case.deployed * case.rollout)
@@ -111,14 +118,18 @@ def simulate(case: Case, constants: Constants, seed: int) -> tuple[float, float,
         tail = measured if t == 0 else tail + weight * (measured - tail)
         price = fresh if t == 0 else price + weight * (fresh - price)
         averaged = (constants.smoothing / (2.0 - constants.smoothing)) ** 0.5
-        kept = tail - constants.margin * error_of(bound, value_at_risk) * averaged
+        error = error_of(bound, value_at_risk)
+        kept = tail - constants.margin * error * averaged
         unit = max(abs(limit), float(bound.std()))
+        widest = max(0.97 * widest, abs(limit - kept))
+        pace = unit / max(widest, constants.narrowest * unit, 3.0 * error) if constants.widest else 1.0
+        grown = 1.0 + integral if constants.grows else 1.0
         multiplier, integral, previous = lagrangian.pid_step(
-            integral, previous, kept / unit, limit=limit / unit, kp=constants.proportional, ki=constants.learning_rate,
-            kd=0.0, ceiling=100.0,
+            integral, previous, kept / unit, limit=limit / unit, kp=constants.proportional * grown,
+            ki=constants.learning_rate * pace * grown, kd=0.0, ceiling=100.0,
         )  # fmt: skip
         multipliers.append(multiplier)
-        advantages = outcomes - multiplier * np.maximum(price - outcomes, 0.0) / ALPHA
+        advantages = outcomes - multiplier * np.maximum(max(price, limit) - outcomes, 0.0) / ALPHA
         advantages = (advantages - advantages.mean()) / advantages.std()
         z = float((advantages * noise).mean()) * learning**0.5
         u += STEP * std * (1.0 + progress * (constants.lr_scale_end - 1.0)) * float(np.clip(z, -3.0, 3.0))

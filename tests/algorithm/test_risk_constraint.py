@@ -79,14 +79,15 @@ def judged(model: DistributionalPPO, collected: Collected, ledgers: list[Ledger]
         risk = ledger.risk
         costs = ledger.costs(variable, dones, deployed)
         ahead = predicted(buffer.risk.costs[..., k])
-        default_lambda = 1.0 if risk.measure == "episode_return" else model.gae_lambda
+        whole = risk.measure == "episode_return"  # a plain sum, that reaches its first step undiminished
+        default_discount, default_lambda = (1.0, 1.0) if whole else (model.gamma, model.gae_lambda)
         cost_advantages = discounted_sum(
             costs,
             ahead,
             successors[..., k],
             dones if risk.measure == "episode_return" else terminated,  # its return is complete at a time limit too
             dones,
-            model.gamma if risk.gamma is None else risk.gamma,
+            default_discount if risk.gamma is None else risk.gamma,
             default_lambda if risk.gae_lambda is None else risk.gae_lambda,
         )
         weight = ledger.multiplier + risk.cvar_weight
@@ -206,7 +207,7 @@ def test_an_episode_is_the_sum_of_its_steps_over_rollouts_and_costs_on_its_last_
         for t in range(11):
             for b in range(ENVS):
                 total = episodes.get((11 * rollout + t, b))
-                expected = 0.0 if total is None else max(nu - total, 0.0) / 0.37
+                expected = 0.0 if total is None else max(max(nu, risk["limit"]) - total, 0.0) / 0.37
                 assert costs[t, b] == pytest.approx(expected, abs=2e-6)
     assert sum((costs > 1e-3).sum() for costs, _ in seen) > 3
 
@@ -326,6 +327,46 @@ def test_the_multiplier_rises_from_0_under_violation_and_stays_0_under_a_loose_l
     assert path == [0.0] * 6 and model.last_metrics["risk/gap"] < 0.0
 
 
+def outcomes(tail: float, spread: float, n: int = 4000) -> torch.Tensor:  # (n, 1)
+    """The worst 5 % are all at `tail`, the others are spread evenly from 0 on."""
+    worst = n // 20
+    return torch.cat([torch.full((worst,), tail), torch.linspace(0.0, spread, n - worst)]).double()[:, None]
+
+
+def observed(constraint: Constraint, steps: torch.Tensor) -> torch.Tensor:  # (T, 1) -> costs (T, 1)
+    return constraint.observe(steps, torch.zeros_like(steps, dtype=torch.bool), torch.zeros(1, dtype=torch.bool))[0]
+
+
+@pytest.mark.parametrize("controller", ["pid", "dual"])
+def test_how_many_rollouts_a_multiplier_needs_does_not_depend_on_the_spread_of_what_is_limited(controller: str) -> None:
+    def rollouts_to(multiplier: float, spread: float, unit: float) -> int:
+        risk = Risk(limit=-1.0 * unit, controller=controller, proportional=0.0, margin=0.0)
+        constraint = Constraint(risk, 1)
+        for count in range(1, 200):
+            observed(constraint, unit * outcomes(-2.0, spread))
+            if constraint.multiplier >= multiplier:
+                return count
+        raise AssertionError(f"the multiplier is {constraint.multiplier} after {count} rollouts")
+
+    # It grows by a tenth of 1 + λ in each rollout, and ln(1 + 10) / ln(1.1) = 25.2.
+    assert {rollouts_to(10.0, spread, unit) for spread in (0.5, 5.0, 30.0) for unit in (1e-3, 1.0)} == {26}
+    # A gap of a fiftieth of the standard deviation is not worth hurrying for.
+    assert rollouts_to(10.0, 180.0, 1.0) > 100
+
+
+def test_a_tail_that_sits_on_its_lowest_value_still_costs() -> None:
+    # A tenth of all outcomes are ruin, so the 5 % quantile is ruin too, and nothing lies below it.
+    ruin = torch.cat([torch.full((100,), -7.0), torch.linspace(-2.0, 5.0, 900)]).double()[:, None]
+    constraint = Constraint(Risk(limit=-3.0), 1)
+    costs = observed(constraint, ruin)
+    assert constraint.quantile == -7.0
+    assert (costs[:100] == (7.0 - 3.0) / 0.05).all() and (costs[100:] == 0.0).all()
+    # Without a limit there is nothing that ν could not fall below; inside the limit ν is the quantile alone.
+    assert (observed(Constraint(Risk(cvar_weight=1.0), 1), ruin) == 0.0).all()
+    inside = Constraint(Risk(limit=-9.0), 1)
+    assert (observed(inside, ruin) == 0.0).all() and inside.quantile == -7.0
+
+
 def test_nothing_but_the_tail_is_watched_during_the_warm_up() -> None:
     _, path, tails = on_gaussian(0.05, warmup=3)
     assert path[:3] == [0.0] * 3 and path[3] > 0.0 and len(set(tails)) == 6
@@ -342,7 +383,7 @@ def test_a_limit_that_cannot_be_met_is_said_once_with_the_best_tail_and_training
 
 
 def test_the_multiplier_can_pass_1() -> None:
-    _, path, _ = on_gaussian(0.05, learning_rate=1.0)
+    _, path, _ = on_gaussian(0.05, learning_rate=0.3)
     assert path[-1] > 2.0
 
 
@@ -395,7 +436,7 @@ def test_a_multiplier_holds_while_no_outcome_is_fresh(controller: str, binds: st
     for _ in range(11):
         found = observe(ends=False)
         assert found[metrics.RISK_MULTIPLIER] == held["multiplier"]
-    for name in ("integral", "previous_gap", "tail", "quantile"):
+    for name in ("integral", "previous_gap", "tail", "quantile", "widest"):
         assert constraint.state_dict()[name] == held[name]
     observe(ends=True)
     assert constraint.multiplier != held["multiplier"]

@@ -163,7 +163,7 @@ def test_bounded_actions_are_squashed_under_a_limit_only() -> None:
     def scheme(risk: Any) -> tuple[bool, float | None]:
         model = build(memory=None, n_envs=1, risk=risk)
         assert isinstance(model.action_space, spaces.Box)
-        return model.policy.squash_output, schedules.entropy_config(model.settings).std_scale_end
+        return model.policy.squash_output, schedules.exploration(model.settings, discrete=False)[1].std_scale_end
 
     assert scheme(None) == scheme({"alpha": 0.1}) == (False, None)
     assert scheme({"limit": -1.0}) == scheme({"cvar_weight": 0.5}) == (True, 0.05)
@@ -171,6 +171,21 @@ def test_bounded_actions_are_squashed_under_a_limit_only() -> None:
     assert Risk(limit=-1.0, binds="deployed").exploration_end == 0.5  # its tail has no noise in it
     model = learn(build(memory=None, n_envs=1, risk={"limit": -1.0, "alpha": 0.5}), 1)
     assert float(model.policy.action_head.log_scale) == pytest.approx(math.log(0.05))  # at the end of training
+
+
+def test_discrete_actions_keep_exploring_under_a_limit() -> None:
+    def bonus(action: str, risk: Any, **kwargs: Any) -> list[float]:
+        """The weight of the entropy at the beginning, the middle and the end of training."""
+        model = build(memory=None, n_envs=2, action=action, risk=risk, **kwargs)
+        return [model.engine._coefficients(remaining, 2).ent_coef for remaining in (1.0, 0.5, 0.0)]
+
+    assert bonus("discrete", {"limit": -1.0}) == bonus("discrete", {"cvar_weight": 0.5}) == [0.03, 0.015, 0.0]
+    assert bonus("discrete", [{"limit": -1.0}, {"limit": -2.0, "ent_coef": 0.08}]) == [0.08, 0.04, 0.0]
+    assert bonus("discrete", {"limit": -1.0, "ent_coef": 0.0}) == bonus("discrete", {"alpha": 0.1}) == [0.0, 0.0, 0.0]
+    assert bonus("box", {"limit": -1.0}) == [0.0, 0.0, 0.0]  # whose noise fades by `std_scale_end`
+    # What a user sets is left alone.
+    assert bonus("discrete", {"limit": -1.0}, ent_coef=0.01) == [0.01, 0.01, 0.01]
+    assert bonus("discrete", {"limit": -1.0}, entropy={"floor": 0.002}) == [0.002, 0.002, 0.002]
 
 
 def test_a_constant_learning_rate_falls_under_a_limit_and_a_schedule_is_left_alone() -> None:

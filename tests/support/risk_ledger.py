@@ -47,7 +47,7 @@ class Ledger:
         self.pool: list[list[float]] = []
         self.learning_pool: list[list[float]] = []
         self.nu = self.tail = math.nan
-        self.multiplier = self.integral = self.before = 0.0
+        self.multiplier = self.integral = self.before = self.widest = 0.0
 
     def outcomes(self, variable: Array, ended: NDArray[Any]) -> dict[tuple[int, int], float]:
         """X by the (time, env) at which it falls."""
@@ -86,12 +86,15 @@ class Ledger:
             beyond = [max(beside - x, 0.0) / risk.alpha for x in bound]
             spread = math.sqrt(sum(b * b for b in beyond) / len(bound) - (sum(beyond) / len(bound)) ** 2)
             error = spread / math.sqrt(len(bound))
-            if len(self.pool) == 1:
-                error *= math.sqrt(risk.smoothing / (2.0 - risk.smoothing))
-            self.control((risk.limit - self.tail + risk.margin * error) / max(abs(risk.limit), std))
+            averaged = math.sqrt(risk.smoothing / (2.0 - risk.smoothing)) if len(self.pool) == 1 else 1.0
+            gap, unit = risk.limit - self.tail + risk.margin * error * averaged, max(abs(risk.limit), std)
+            self.widest = max(0.97 * self.widest, abs(gap))
+            self.control(gap / unit, gap / max(self.widest, 0.1 * unit, 3.0 * error))
+        # A policy that keeps its limit has its quantile above it.
+        pivot = self.nu if risk.limit is None else max(self.nu, risk.limit)
         costs = np.zeros(variable.shape)
         for place, x in outcomes.items():
-            costs[place] = max(self.nu - x, 0.0) / risk.alpha
+            costs[place] = max(pivot - x, 0.0) / risk.alpha
         return costs
 
     def pooled(
@@ -104,16 +107,18 @@ class Ledger:
             del pool[0]
         return sorted(x for part in pool for x in part)
 
-    def control(self, gap: float) -> None:
+    def control(self, gap: float, of_widest: float) -> None:
+        """One step of the multiplier: the gap relative to the unit, and relative to the widest one so far."""
         risk = self.risk
 
         def bounded(value: float) -> float:
             return min(max(value, 0.0), risk.ceiling)
 
         if risk.controller == "dual":
-            self.multiplier = bounded(self.multiplier + risk.learning_rate * gap)
+            self.multiplier = bounded(self.multiplier + risk.learning_rate * (1.0 + self.multiplier) * of_widest)
             return
-        self.integral = bounded(self.integral + risk.learning_rate * gap)
+        gain = 1.0 + self.integral
+        self.integral = bounded(self.integral + risk.learning_rate * gain * of_widest)
         growth = max(gap - self.before, 0.0)
-        self.multiplier = bounded(risk.proportional * gap + self.integral + risk.derivative * growth)
+        self.multiplier = bounded(gain * (risk.proportional * gap + risk.derivative * growth) + self.integral)
         self.before = gap

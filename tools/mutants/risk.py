@@ -170,15 +170,15 @@ MUTANTS = [
     row(
         "the cost is not divided by α",
         f"{CONSTRAINT}:Constraint.observe",
-        "(self.quantile - values).clamp(min=0.0) / self.config.alpha",
-        "(self.quantile - values).clamp(min=0.0)",
+        "(self._pivot() - values).clamp(min=0.0) / self.config.alpha",
+        "(self._pivot() - values).clamp(min=0.0)",
         EQUATIONS,
     ),
     row(
         "gains are priced too",
         f"{CONSTRAINT}:Constraint.observe",
-        "(self.quantile - values).clamp(min=0.0)",
-        "self.quantile - values",
+        "(self._pivot() - values).clamp(min=0.0)",
+        "self._pivot() - values",
         EQUATIONS,
     ),
     row(
@@ -218,8 +218,15 @@ MUTANTS = [
     ),
     row(
         "a cost's own discount is ignored",
-        f"{CONSTRAINT}:RiskControl.price",
-        "gamma if config.gamma is None else config.gamma",
+        f"{CONSTRAINT}:_cost_discount",
+        "config.gamma is not None",
+        "False",
+        EQUATIONS,
+    ),
+    row(
+        "the cost of an episode is discounted",
+        f"{CONSTRAINT}:_cost_discount",
+        '1.0 if config.measure == "episode_return" else gamma',
         "gamma",
         EQUATIONS,
     ),
@@ -240,9 +247,9 @@ MUTANTS = [
     # The multiplier
     row(
         "G6 the multiplier is capped at 1",
-        f"{CONSTRAINT}:Constraint._move",
-        "config = self.config",
-        'config = self.config.model_copy(update={"ceiling": 1.0})',
+        f"{CONSTRAINT}:Constraint._control",
+        "config, before = self.config, self.multiplier",
+        'config, before = self.config.model_copy(update={"ceiling": 1.0}), self.multiplier',
         f"{LIMITED}::test_the_multiplier_can_pass_1",
     ),
     row(
@@ -365,6 +372,41 @@ MUTANTS = [
         "measured >= config.limit - error",
         "True",
         f"{LIMITED}::test_a_broken_limit_is_announced_with_what_may_help",
+    ),
+    row(
+        "P2 ν may fall to a value on which the tail sits",
+        f"{CONSTRAINT}:Constraint._pivot",
+        "self.quantile if self.config.limit is None else max(self.quantile, self.config.limit)",
+        "self.quantile",
+        f"{LIMITED}::test_a_tail_that_sits_on_its_lowest_value_still_costs",
+    ),
+    row(
+        "P3 the multiplier is slow where X is spread widely",
+        f"{CONSTRAINT}:Constraint._control",
+        "unit / max(self.widest, _NARROWEST * unit, _NOISE * error)",
+        "1.0",
+        f"{LIMITED}::test_how_many_rollouts_a_multiplier_needs_does_not_depend_on_the_spread_of_what_is_limited",
+    ),
+    row(
+        "P3 the multiplier grows by the same amount however large it is",
+        f"{CONSTRAINT}:Constraint._control",
+        "grown = 1.0 + self.integral",
+        "grown = 1.0",
+        EQUATIONS,
+    ),
+    row(
+        "P3 the widest gap is forgotten on resume",
+        f"{CONSTRAINT}:Constraint.load_state_dict",
+        'state.get("rises", 0), state.get("widest", 0.0)',
+        'state.get("rises", 0), 0.0',
+        f"{LIMITED}::test_a_checkpoint_holds_multipliers_tails_pools_and_units",
+    ),
+    row(
+        "P3 discrete actions are committed before the multiplier has settled",
+        "algorithm/schedules:exploration",
+        "discrete and settings.ent_coef == 0.0",
+        "False",
+        "algorithm/test_risk_variable.py::test_discrete_actions_keep_exploring_under_a_limit",
     ),
     row(
         "P3 a multiplier that climbs has settled",

@@ -249,19 +249,24 @@ class Engine:
             outlook_weight=1.0 if deployed is None else n_envs / int(deployed.sum()),
             # In units of the return scale, so that nothing depends on the unit of the reward.
             value_unit=self.policy.critic.squared_error_units,
+            discrete=self._is_discrete,
             entropy=self.entropy_schedule,
             kl_penalty=self.kl_controller,
         )
 
+    @property
+    def _is_discrete(self) -> bool:
+        return not isinstance(self.policy.action_head, GaussianHead)
+
     def _control(self, result: UpdateResult, weights: Coefficients, now: Round) -> Numbers:
         """Controllers take in what the update came to; what they and the schedules are at is reported."""
         settings, optimizer = self.settings, self.policy.optimizer
-        entropy = schedules.entropy_config(settings)
+        ent_coef, entropy = schedules.exploration(settings, discrete=self._is_discrete)
         if result.policy_entropy is not None:
             self.entropy_schedule.observe(result.policy_entropy, now.progress, entropy)
         numbers: Numbers = {
             metrics.POLICY_ENTROPY_SLOPE: self.entropy_schedule.slope(),
-            metrics.ENT_COEF_NOMINAL: self.entropy_schedule.nominal(now.progress, settings.ent_coef, entropy),
+            metrics.ENT_COEF_NOMINAL: self.entropy_schedule.nominal(now.progress, ent_coef, entropy),
             metrics.ENT_COEF_EFFECTIVE: weights.ent_coef,
             metrics.CLIP_RANGE: weights.clip_range,
             metrics.LEARNING_RATE: float(optimizer.param_groups[0]["lr"]),
@@ -282,7 +287,7 @@ class Engine:
         """What changes between two rollouts beside the weights: exploration, and the observation normaliser."""
         policy = self.policy
         if isinstance(policy.action_head, GaussianHead):
-            entropy = schedules.entropy_config(self.settings)
+            _, entropy = schedules.exploration(self.settings, discrete=False)
             policy.action_head.log_scale.fill_(self.entropy_schedule.log_std_scale(now.progress, entropy))
         if policy.observation_normaliser is None:
             return {}

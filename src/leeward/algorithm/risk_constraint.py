@@ -1,8 +1,8 @@
 """CVaR_α(X) ≥ limit: a cost in the policy's advantage, and a multiplier that follows the *measured* tail.
 
 With CVaR_α(X) = max_ν { ν − E[(ν − X)⁺]/α } (Rockafellar & Uryasev 2000) the constraint is an ordinary expected cost
-c = (ν − X)⁺/α, ν the measured α-quantile of X. A cost critic gives its advantage A_c, and the policy learns from
-(A − Σ λᵢ A_cᵢ)/(1 + Σ λᵢ). The distributional critic is never pushed: it only predicts.
+c = (ν − X)⁺/α, ν the measured α-quantile of X, or the limit where that is higher. A cost critic gives its advantage
+A_c, and the policy learns from (A − Σ λᵢ A_cᵢ)/(1 + Σ λᵢ). The distributional critic is never pushed: it only predicts.
 """
 
 import math
@@ -31,6 +31,10 @@ _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measu
 
 
 _CLIMBING = 5  # rises of the multiplier in a row that are no longer noise
+# The multiplier's growth is relative to the widest gap of late, so that the number of rollouts it needs does not depend
+# on the spread of X. A gap below this share of the unit, or of so many standard errors, is not worth hurrying for; what
+# an untrained policy did is forgotten at this rate per rollout.
+_NARROWEST, _NOISE, _MEMORY = 0.1, 3.0, 0.97
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Constraint:
         self.multiplier, self.integral, self.previous_gap = 0.0, 0.0, 0.0
         self.quantile: float | None = None  # ν, smoothed over rollouts
         self.tail: float | None = None  # CVaR, smoothed over rollouts: what the multiplier follows
+        self.widest = 0.0  # the largest distance of that tail from the limit, of late
         self.best = -math.inf  # the mildest tail measured so far
         self.updates = 0
         self.rises = 0  # of the multiplier, in a row
@@ -123,9 +128,17 @@ class Constraint:
         if (samples := self.learning.samples) is not None:
             measured = float(cvar.value_at_risk(samples, self.config.alpha))
             self.quantile = _blend(self.quantile, measured, self.config.smoothing)
-            cost = ((self.quantile - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
+            cost = ((self._pivot() - values).clamp(min=0.0) / self.config.alpha).masked_fill(~known, 0.0)
         self.updates += 1
         return cost, numbers
+
+    def _pivot(self) -> float:
+        """ν: the quantile, and at least the limit, since a policy that keeps the limit has its quantile above it.
+
+        Lower, on a value at which more than α of the outcomes sit, none would cost anything and nothing be learned.
+        """
+        assert self.quantile is not None
+        return self.quantile if self.config.limit is None else max(self.quantile, self.config.limit)
 
     def _variable(self, step_returns: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:  # (T, B) -> X, where it is
         if self.config.measure == "step_return":
@@ -161,7 +174,7 @@ class Constraint:
                 apart = len(self.bound.rollouts) == 1
                 left = math.sqrt(config.smoothing / (2.0 - config.smoothing)) if apart else 1.0
                 unit = max(abs(config.limit), float(samples.std(correction=0))) or 1.0
-                self._control(config.margin * error * left, unit)
+                self._control(config.margin * error * left, unit, error)
             numbers |= {metrics.RISK_LIMIT: config.limit, metrics.RISK_GAP: config.limit - measured}
             if self.multiplier >= config.ceiling and self.tail < config.limit:
                 self._warn(
@@ -172,31 +185,35 @@ class Constraint:
                 )
         return numbers | {metrics.RISK_MULTIPLIER: self.multiplier}
 
-    def _control(self, distance: float, unit: float) -> None:
-        """The gap, `distance` inside the limit, relative to `unit`, so that one learning rate serves every unit."""
+    def _control(self, distance: float, unit: float, error: float) -> None:
+        """Follow the gap, `distance` inside the limit.
+
+        Relative to `unit` the gap itself serves every unit of X. What accumulates is relative to the widest gap, and
+        grows with 1 + λ, since the policy sees λ/(1 + λ).
+        """
         config, before = self.config, self.multiplier
         assert self.tail is not None and config.limit is not None
         value, limit = (self.tail - distance) / unit, config.limit / unit
-        self._move(value, limit)
-        self.rises = self.rises + 1 if self.multiplier > before else 0
-
-    def _move(self, value: float, limit: float) -> None:
-        config = self.config
+        self.widest = max(_MEMORY * self.widest, abs(config.limit - self.tail + distance))
+        pace = unit / max(self.widest, _NARROWEST * unit, _NOISE * error)
         if config.controller == "dual":
+            rate = config.learning_rate * pace * (1.0 + self.multiplier)
             self.multiplier = lagrangian.dual_ascent(
-                self.multiplier, value, limit=limit, lr=config.learning_rate, ceiling=config.ceiling
+                self.multiplier, value, limit=limit, lr=rate, ceiling=config.ceiling
             )
-            return
-        self.multiplier, self.integral, self.previous_gap = lagrangian.pid_step(
-            self.integral,
-            self.previous_gap,
-            value,
-            limit=limit,
-            kp=config.proportional,
-            ki=config.learning_rate,
-            kd=config.derivative,
-            ceiling=config.ceiling,
-        )
+        else:
+            grown = 1.0 + self.integral
+            self.multiplier, self.integral, self.previous_gap = lagrangian.pid_step(
+                self.integral,
+                self.previous_gap,
+                value,
+                limit=limit,
+                kp=config.proportional * grown,
+                ki=config.learning_rate * pace * grown,
+                kd=config.derivative * grown,
+                ceiling=config.ceiling,
+            )
+        self.rises = self.rises + 1 if self.multiplier > before else 0
 
     def verdict(self) -> LimitVerdict | None:
         """Whether the last rollouts kept the limit, within one standard error, and if not, what may help; None before
@@ -235,6 +252,7 @@ class Constraint:
             "previous_gap": self.previous_gap,
             "quantile": self.quantile,
             "tail": self.tail,
+            "widest": self.widest,
             "best": None if self.best == -math.inf else self.best,
             "updates": self.updates,
             "rises": self.rises,
@@ -247,7 +265,7 @@ class Constraint:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in ("multiplier", "integral", "previous_gap", "quantile", "tail", "updates"):
             setattr(self, name, state[name])
-        self.rises = state.get("rises", 0)  # absent before format 4
+        self.rises, self.widest = state.get("rises", 0), state.get("widest", 0.0)  # absent before format 4
         self.best = -math.inf if state["best"] is None else state["best"]
         self.running = torch.tensor(state["running"], dtype=torch.float64)
         self.warned = set(state["warned"])
@@ -343,7 +361,7 @@ class RiskControl:
                 # The return of an episode is complete at a time limit: no cost comes after it.
                 buffer.ended if config.measure == "episode_return" else buffer.terminated,
                 buffer.ended,
-                gamma=gamma if config.gamma is None else config.gamma,
+                gamma=_cost_discount(config, gamma),
                 lam=_cost_lambda(config, lam),
             )
             targets.append(cost_advantages + values)
@@ -406,6 +424,13 @@ def _run_on(running: Tensor, gains: Tensor, ended: Tensor) -> tuple[Tensor, Tens
 
 def _blend(old: float | None, new: float, weight: float) -> float:
     return new if old is None else old + weight * (new - old)
+
+
+def _cost_discount(config: Risk, gamma: float) -> float:
+    if config.gamma is not None:
+        return config.gamma
+    # What is limited is the plain sum over an episode, and its cost is complete at the episode's end.
+    return 1.0 if config.measure == "episode_return" else gamma
 
 
 def _cost_lambda(config: Risk, lam: float) -> float:

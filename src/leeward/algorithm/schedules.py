@@ -12,7 +12,7 @@ from leeward.config.learning import Entropy, ValueClip
 from leeward.config.settings import Schedule, Settings
 from leeward.maths import schedules
 
-__all__ = ["coefficients", "entropy_config", "learning_rates", "start_of", "value_clip"]
+__all__ = ["coefficients", "exploration", "learning_rates", "start_of", "value_clip"]
 
 
 def learning_rates(settings: Settings, remaining: float) -> list[float]:
@@ -40,12 +40,18 @@ def value_clip(settings: Settings, remaining: float) -> ValueClip:
     return (settings.value_clip or ValueClip()).model_copy(update={"radius": radius})
 
 
-def entropy_config(settings: Settings) -> Entropy:
-    """Without `entropy=` exploration fades under a constraint, as far as `Risk.exploration_end` says."""
-    if settings.entropy is not None:
-        return settings.entropy
-    ends = [each.exploration_end for each in settings.risk if each.is_active]
-    return Entropy(std_scale_end=min(ends)) if ends else Entropy()
+def exploration(settings: Settings, *, discrete: bool) -> tuple[float, Entropy]:
+    """Where the entropy bonus starts, and how it and the noise of actions change.
+
+    Without `entropy=` exploration fades under a constraint: continuous actions as far as `Risk.exploration_end` says.
+    Discrete ones get a bonus, or the policy has committed itself before the multiplier knows what it has to pay for.
+    """
+    active = [each for each in settings.risk if each.is_active]
+    if settings.entropy is not None or not active:
+        return settings.ent_coef, settings.entropy or Entropy()
+    if discrete and settings.ent_coef == 0.0:
+        return max(each.ent_coef for each in active), Entropy(end=0.0)
+    return settings.ent_coef, Entropy(std_scale_end=min(each.exploration_end for each in active))
 
 
 def coefficients(
@@ -55,6 +61,7 @@ def coefficients(
     policy_weight: float,
     outlook_weight: float,
     value_unit: float,
+    discrete: bool,
     entropy: EntropySchedule,
     kl_penalty: KLPenaltyController | None,
 ) -> Coefficients:
@@ -63,13 +70,14 @@ def coefficients(
     `value_unit` brings the critic's loss to the units of a squared error, so that `vf_coef` weighs every kind of critic
     alike.
     """
+    ent_coef, changes = exploration(settings, discrete=discrete)
     return Coefficients(
         clip_range=FloatSchedule(settings.clip_range)(remaining),
         policy_weight=policy_weight,
         outlook_weight=outlook_weight,
         value_weight=settings.vf_coef * value_unit,
         risk_weight=settings.vf_coef,
-        ent_coef=entropy.effective(1.0 - remaining, settings.ent_coef, entropy_config(settings)),
+        ent_coef=entropy.effective(1.0 - remaining, ent_coef, changes),
         kappa=settings.kappa,
         value_clip=value_clip(settings, remaining),
         kl_penalty=0.0 if kl_penalty is None else kl_penalty.coefficient,

@@ -88,7 +88,9 @@ class Risk(Frozen):
         0.5, ge=0, description="standard errors of the measured tail by which the multiplier keeps it inside the limit"
     )
     cvar_weight: float = Field(0.0, ge=0, description="fixed weight of CVaR in the objective, beside any limit")
-    gamma: float | None = Field(None, ge=0, le=1, description="discount of the cost; None: that of the return")
+    gamma: float | None = Field(
+        None, ge=0, le=1, description="discount of the cost; None: that of the return, 1 for whole episodes"
+    )
     gae_lambda: float | None = Field(
         None, ge=0, le=1, description="λ of the cost's advantage; None: that of the return, 1 for whole episodes"
     )
@@ -96,6 +98,12 @@ class Risk(Frozen):
         None,
         description="Gaussian actions: `entropy.std_scale_end` where no `entropy` is given; 1: no annealing; None: "
         "0.05, or 0.5 when it binds the deployed policy",
+    )
+    ent_coef: float = Field(
+        0.03,
+        ge=0,
+        description="discrete actions: weight of the entropy bonus at the start, falling to 0, where neither "
+        "`ent_coef` nor `entropy` is given; 0: none",
     )
     lr_scale_end: PositiveFloat | None = Field(
         0.3, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
