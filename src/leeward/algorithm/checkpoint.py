@@ -159,7 +159,10 @@ def load(
         model = _unbuilt(cls, manifest, device, custom, kwargs)
     if env is not None:
         wrapped = cls._wrap_env(env, model.verbose)
-        check_for_correct_spaces(wrapped, model.observation_space, model.action_space)
+        try:
+            check_for_correct_spaces(wrapped, model.observation_space, model.action_space)
+        except ValueError as error:
+            raise ArgumentError(f"{path}: this env is not like the one it was saved with. {error}") from None
         model.env, model.n_envs = wrapped, wrapped.num_envs
         model._vec_normalize_env = unwrap_vec_normalize(wrapped)
     with _nonsense_refused(path):
