@@ -38,6 +38,13 @@ MARKOV = f"{CALIBRATED}::test_christoffersen_is_the_markov_likelihood_ratio"
 
 
 MUTANTS = [
+    row(
+        "the bootstrap does not say how far it is",
+        "backtest/bootstrap:bootstrap",
+        "progress(n_draws - left)",
+        "progress(0)",
+        "backtest/test_run.py::test_a_backtest_tells_what_it_is_busy_with_and_how_far_the_bootstrap_is",
+    ),
     # Statistics
     row(
         "growth adds up instead of compounding",

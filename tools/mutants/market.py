@@ -11,6 +11,8 @@ BARS, FEATURES, ROLLING, TIMES, SOURCES = (
     "market/times",
     "market/sources",
 )
+ACTIONS, ACTION_TESTS = "market/corporate_actions", "market/test_corporate_actions.py"
+APPLIED = f"{ACTION_TESTS}::test_a_split_and_dividends_of_raw_prices_are_applied_to_all_bars_before_them"
 SHAPES, LEAKS = "market/test_bar_files.py", "market/test_leaks.py"
 TAPE, TAPES = "market/tape", "market/test_tape.py"
 CHECKS, MARKET, SPLITS, SCALING = "market/checks", "market/market", "market/splits", "market/scaling"
@@ -54,6 +56,50 @@ MUTANTS = [
         "bool(np.square(jumps + sizes).sum() < np.square(jumps).sum())",
         "True",
         f"{SHAPES}::test_a_file_in_a_usual_shape_is_read[yfinance history, splits known to the prices]",
+    ),
+    row(
+        "a dividend is a share of its own day's close",
+        f"{ACTIONS}:_apply_dividends",
+        "factor[:i] *= 1.0 - paid[i] / closes[i - 1]",
+        "factor[:i] *= 1.0 - paid[i] / closes[i]",
+        APPLIED,
+    ),
+    row(
+        "dividends are in the money after the split",
+        f"{ACTIONS}:apply_actions",
+        "_apply_dividends(columns, rows, closes, str(asset), dividends, raw_splits=raw)",
+        'closes = columns.values["close"][rows]; '
+        "_apply_dividends(columns, rows, closes, str(asset), dividends, raw_splits=raw)",
+        APPLIED,
+    ),
+    row("a split leaves the volume", f"{ACTIONS}:_apply_splits", "1.0 / factor", "np.ones(len(rows))", APPLIED),
+    row(
+        "a split is applied to the bar it falls on too",
+        f"{ACTIONS}:_apply_splits",
+        "factor[:i] /= ratios[i]",
+        "factor[: i + 1] /= ratios[i]",
+        APPLIED,
+    ),
+    row(
+        "dividends are applied to prices that know of them",
+        f"{ACTIONS}:_apply_dividends",
+        'meaning == "adjusted" or (meaning == "auto" and not raw_splits)',
+        'meaning == "adjusted"',
+        f"{ACTION_TESTS}::test_prices_that_know_of_the_split_know_of_the_dividends",
+    ),
+    row(
+        "dividends of which nothing is known pass without a word",
+        f"{ACTIONS}:_apply_dividends",
+        'meaning == "auto" and raw_splits is None',
+        "False",
+        f"{ACTION_TESTS}::test_dividends_alone_mean_what_the_config_says_and_without_it_a_warning_asks",
+    ),
+    row(
+        "a dividend above the price is applied",
+        f"{ACTIONS}:_apply_dividends",
+        "(factor <= 0.0).any()",
+        "False",
+        f"{ACTION_TESTS}::test_a_dividend_above_the_price_is_refused_with_what_to_do",
     ),
     row(
         "a file that runs backwards is not turned round",
