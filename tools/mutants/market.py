@@ -14,6 +14,8 @@ BARS, FEATURES, ROLLING, TIMES, SOURCES = (
 ACTIONS, ACTION_TESTS = "market/corporate_actions", "market/test_corporate_actions.py"
 APPLIED = f"{ACTION_TESTS}::test_a_split_and_dividends_of_raw_prices_are_applied_to_all_bars_before_them"
 SHAPES, LEAKS = "market/test_bar_files.py", "market/test_leaks.py"
+READ = f"{SHAPES}::test_a_file_in_a_usual_shape_is_read"
+REFUSED = f"{SHAPES}::test_what_cannot_be_read_is_refused_with_the_remedy"
 TAPE, TAPES = "market/tape", "market/test_tape.py"
 CHECKS, MARKET, SPLITS, SCALING = "market/checks", "market/market", "market/splits", "market/scaling"
 AHEAD, FEATURE_TESTS, SOURCE_TESTS, CHECK_TESTS = (
@@ -45,10 +47,138 @@ MUTANTS = [
     ),
     row(
         "a comma is always between thousands",
-        "market/numbers:_comma_is_decimal",
-        "True if not thousands.all() else otherwise",
+        "market/numbers:_is_decimal",
+        "bool((last | alone | (others > 1)).any())",
+        'sign == "."',
+        f"{READ}[decimal commas only]",
+    ),
+    row(
+        "each column has a convention of its own",
+        "market/columns:_read_numbers",
+        'decimal == "," or np.isnan(values[name]).any()',
+        "np.isnan(values[name]).any()",
+        f"{READ}[a volume of thousands beside decimal commas]",
+    ),
+    row(
+        "a number of thousands is read before the commas beside it",
+        "market/reading:_read_text",
+        "any(_has_commas(frame[column]) for column in frame)",
         "False",
-        f"{SHAPES}::test_a_file_in_a_usual_shape_is_read[decimal commas only]",
+        f"{READ}[a volume of thousands beside decimal commas]",
+    ),
+    row(
+        "a volume has decimals where prices have three",
+        "market/numbers:decimal_sign",
+        "len(signs[0]) == 1 and signs[1] - signs[0]",
+        "False",
+        f"{READ}[a volume of thousands beside three decimals]",
+    ),
+    row(
+        "three decimals between semicolons are not worth a word",
+        "market/columns:_has_three_decimals",
+        "(np.round(thousandths) % 10 != 0).mean() > 0.5",
+        "False",
+        f"{READ}[three decimals everywhere between semicolons]",
+    ),
+    row(
+        "the firsts of months are days of January",
+        f"{TIMES}:_in_either_order",
+        "(_unevenness(day_first), _span(day_first)) < (_unevenness(month_first), _span(month_first))",
+        "_span(day_first) < _span(month_first)",
+        f"{READ}[months, the day first in every date]",
+        f"{READ}[months, the month first in every date]",
+    ),
+    row(
+        "a date with two meanings passes without a word",
+        f"{TIMES}:_read_text",
+        'problems.append(Problem(None, "read as", said, "warning", where))',
+        "pass",
+        f"{READ}[months, the day first in every date]",
+    ),
+    row(
+        "a form of time that is unknown is a fault of every line",
+        f"{TIMES}:_read_epoch",
+        "len(unread) == len(numbers) > 1",
+        "False",
+        f"{REFUSED}[days counted by a spreadsheet]",
+    ),
+    row(
+        "the zone in the header is not heard",
+        "market/columns:read_columns",
+        'zone_of(names["time"]) or time_zone',
+        "time_zone",
+        f"{READ}[the zone in the header]",
+    ),
+    row(
+        "a zone with several meanings is UTC",
+        "market/column_names:_without_brackets",
+        'bare in _ALIASES["time"] and zone_of(name) is None',
+        "False",
+        f"{REFUSED}[a zone that has several meanings]",
+    ),
+    row(
+        "bid and ask are assets",
+        "market/columns:_with_tickers",
+        "_SIDES & set(map(str.lower, fields))",
+        "False",
+        f"{REFUSED}[bid and ask, apart]",
+    ),
+    row(
+        "a line without a price is a fault",
+        "market/columns:_bars_alone",
+        "missing.any() and not missing.all()",
+        "False",
+        f"{READ}[a day without trade]",
+    ),
+    row(
+        "one price that is missing makes a line no bar",
+        "market/columns:_bars_alone",
+        "np.logical_and.reduce",
+        "np.logical_or.reduce",
+        "cli/test_data.py::test_every_kind_of_bad_file_is_one_line_with_its_row_and_exit_code_1",
+    ),
+    row(
+        "an empty volume is a fault of every line",
+        "market/columns:_bars_alone",
+        '_is_missing(frame[names["volume"]]).all()',
+        "False",
+        f"{READ}[an empty volume]",
+    ),
+    row(
+        "the months of an asset are assets",
+        f"{SOURCES}:_name_continued",
+        "len(family) < 2 or any(a.time.max() >= b.time.min() for a, b in pairwise(family))",
+        "True",
+        f"{READ}[months of one asset, a file each]",
+    ),
+    row(
+        "files that overlap are one asset",
+        f"{SOURCES}:_name_continued",
+        "any(a.time.max() >= b.time.min() for a, b in pairwise(family))",
+        "False",
+        f"{CHECK_TESTS}::test_files_that_overlap_are_assets_of_their_own",
+    ),
+    row(
+        "files of an asset are checked one by one alone",
+        f"{CHECKS}:examine_joined",
+        "problems += _check_times(joined, np.arange(len(order)), allow_gaps)",
+        "pass",
+        f"{CHECK_TESTS}::test_a_file_that_is_missing_among_those_of_an_asset_is_a_gap",
+        f"{CHECK_TESTS}::test_a_time_that_stands_in_two_files_of_an_asset_is_a_duplicate",
+    ),
+    row(
+        "a jump to another unit passes",
+        f"{CHECKS}:_check_splits",
+        "jump[i] > (1.0 + _SPLIT_TOLERANCE) * _SPLIT_RATIOS.max()",
+        "False",
+        f"{CHECK_TESTS}::test_a_jump_that_no_split_explains_asks_for_the_unit",
+    ),
+    row(
+        "an archive in an archive is opened",
+        "market/reading:_is_of_bars",
+        'not name.endswith(".zip")',
+        "True",
+        f"{REFUSED}[an archive without bars]",
     ),
     row(
         "splits are applied to prices that know of them",
