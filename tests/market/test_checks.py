@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from leeward.config.trading import DataConfig
@@ -256,3 +257,10 @@ def test_a_jump_that_no_split_explains_asks_for_the_unit(tmp_path):
     ]
     (jump,) = [p for p in check(write(tmp_path, rows[:10] + cents[10:])) if p.kind == "jump"]
     assert jump.severity == "warning" and "in the same unit" in jump.message
+
+
+def test_daylight_saving_is_no_mixture_where_assets_stand_one_after_another():
+    time = pd.date_range("2023-06-01", periods=400, freq="D", tz="America/New_York")
+    part = pd.DataFrame({"time": [stamp.isoformat() for stamp in time], "open": 10.0, "high": 11.0, "low": 9.0})
+    both = pd.concat([part.assign(close=10.5, tic=name) for name in ("A", "B")], ignore_index=True)
+    assert [p for p in check(both) if p.severity == "error"] == []

@@ -167,6 +167,13 @@ MUTANTS = [
         f"{CHECK_TESTS}::test_a_time_that_stands_in_two_files_of_an_asset_is_a_duplicate",
     ),
     row(
+        "offsets are compared line by line",
+        f"{TIMES}:_mixed_zones",
+        'np.argsort(nanoseconds[at], kind="stable")',
+        "np.arange(len(at))",
+        f"{CHECK_TESTS}::test_daylight_saving_is_no_mixture_where_assets_stand_one_after_another",
+    ),
+    row(
         "a jump to another unit passes",
         f"{CHECKS}:_check_splits",
         "jump[i] > (1.0 + _SPLIT_TOLERANCE) * _SPLIT_RATIOS.max()",
@@ -449,8 +456,8 @@ MUTANTS = [
     ),
     row(
         "the day comes first with slashes too",
-        f"{TIMES}:_parse",
-        'separator == "." or day_wins',
+        f"{TIMES}:_in_either_order",
+        "disorder[1] < disorder[0]",
         "True",
         f"{FORMS}[month first]",
     ),

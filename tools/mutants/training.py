@@ -28,12 +28,15 @@ RESUMED = f"{TRAINING}::test_a_run_goes_on_from_its_last_checkpoint_and_ends_as_
 CUT_OFF = f"{TRAINING}::test_a_line_that_was_cut_off_is_dropped_on_resume"
 OPENINGS = f"{SEALED}::test_openings_of_the_same_bars_are_counted_over_the_runs_beside_each_other"
 TRAINED_ON, MATCHED = "training/trained_on", "training/test_trained_on.py"
+VOLUME = f"{MATCHED}::test_a_volume_that_is_lost_or_new_is_a_warning"
 OTHER_BARS = f"{BOUND}::test_bars_that_changed_since_training_are_refused"
 ROLLOUT = "training/test_trade_metrics.py::test_a_rollout_is_reduced_over_steps_and_envs"
 
 
 MUTANTS = [
     # What is said
+    row("a volume that is lost is not missed", f"{TRAINED_ON}:TrainedOn._apart", "lost.any()", "False", VOLUME),
+    row("a volume that is new is not seen", f"{TRAINED_ON}:TrainedOn._apart", "gained.any()", "False", VOLUME),
     row("a broken limit is not told", f"{TRAINER}:train", "control.verdicts()", "[]", LIMIT_SAID),
     row(
         "a warning is shown as code", "cli/train:_warnings_in_words", "warnings.showwarning = show", "pass", LIMIT_SAID

@@ -227,7 +227,9 @@ def _mixed_zones(
     names = offsets.where(aware).replace("Z", "+00:00").str.replace(":", "", regex=False)
     hours = names.map(_hours, na_action="ignore").to_numpy(np.float64)
     at = np.flatnonzero(aware.to_numpy())
-    changes = at[1:][np.diff(hours[at]) != 0.0]
+    at = at[np.argsort(nanoseconds[at], kind="stable")]  # in a long table each asset begins anew
+    places = np.flatnonzero(np.diff(hours[at]) != 0.0) + 1
+    changes = at[places]
     if len(changes) == 0:
         return problems
     days_apart = np.diff(nanoseconds[changes]) / 86_400e9
@@ -238,10 +240,10 @@ def _mixed_zones(
         Problem(
             int(rows[i]),
             "mixed time zones",
-            f"offset {offsets.iloc[i]} after {offsets.iloc[at[np.searchsorted(at, i) - 1]]}; store the file in UTC",
+            f"offset {offsets.iloc[i]} after {offsets.iloc[before]}; store the file in UTC",
             where=where,
         )
-        for i in changes
+        for i, before in zip(changes, at[places - 1], strict=True)
     ]
 
 
