@@ -140,3 +140,17 @@ def test_the_costs_of_brokers_are_among_the_assumptions():
     ):
         assert part in said, said
     assert "1 bp commission" not in said
+
+
+def test_a_backtest_tells_what_it_is_busy_with_and_how_far_the_bootstrap_is(control):
+    told = []
+    run(control, Signal(control), n_draws=2000, n_offsets=3, progress=told.append)
+    decisions = control.split("test").n_decisions
+    chunk = 2_000_000 // decisions  # draws at once
+    assert chunk < 2000
+    assert told == [
+        f"the agent over {decisions} decisions",
+        "the baselines",
+        "its own timing, shifted 3 times",
+        *(f"the bootstrap, {done} of 2000 draws" for done in range(0, 2000, chunk)),
+    ]

@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from leeward.config.trading import DataConfig
@@ -218,3 +219,48 @@ def test_a_gzipped_file_is_checked_like_a_plain_one(tmp_path):
     path = tmp_path / "bars.csv.gz"
     path.write_bytes(gzip.compress("\n".join([HEADER, *edit(6, 1, "0")]).encode()))
     assert ("price not positive", 6, "error") in found(path)
+
+
+def parts(tmp_path, *cuts):
+    """Days as files of one asset, one per (first, last) row."""
+    lines = days(60)
+    for number, (first, last) in enumerate(cuts, 1):
+        write(tmp_path, lines[first:last], name=f"A-2024-{number:02d}.csv")
+
+
+def test_a_file_that_is_missing_among_those_of_an_asset_is_a_gap(tmp_path):
+    parts(tmp_path, (0, 20), (20, 40), (40, 60))
+    assert [p for p in check(tmp_path) if p.severity != "note"] == []
+    (tmp_path / "A-2024-02.csv").unlink()
+    (gap,) = [p for p in check(tmp_path) if p.severity == "error"]
+    assert gap.kind == "gap" and gap.where == f"{tmp_path}: A"
+
+
+def test_a_time_that_stands_in_two_files_of_an_asset_is_a_duplicate(tmp_path):
+    rows = days(40)
+    for name, part in (("first", rows[:21]), ("second", rows[20:])):
+        write(tmp_path, [f"{line},X" for line in part], header=f"{HEADER},symbol", name=f"{name}.csv")
+    (double,) = [p for p in check(tmp_path) if p.severity == "error"]
+    assert double.kind == "duplicate time" and double.where == f"{tmp_path}: X"
+
+
+def test_files_that_overlap_are_assets_of_their_own(tmp_path):
+    """Contracts of a future end in a date too, and trade side by side."""
+    parts(tmp_path, (0, 40), (20, 60))
+    assert load(tmp_path).assets == ("A-2024-01", "A-2024-02")
+
+
+def test_a_jump_that_no_split_explains_asks_for_the_unit(tmp_path):
+    rows = days(20)
+    cents = [
+        ",".join([line.split(",")[0], *(str(float(cell) * 1000) for cell in line.split(",")[1:])]) for line in rows
+    ]
+    (jump,) = [p for p in check(write(tmp_path, rows[:10] + cents[10:])) if p.kind == "jump"]
+    assert jump.severity == "warning" and "in the same unit" in jump.message
+
+
+def test_daylight_saving_is_no_mixture_where_assets_stand_one_after_another():
+    time = pd.date_range("2023-06-01", periods=400, freq="D", tz="America/New_York")
+    part = pd.DataFrame({"time": [stamp.isoformat() for stamp in time], "open": 10.0, "high": 11.0, "low": 9.0})
+    both = pd.concat([part.assign(close=10.5, tic=name) for name in ("A", "B")], ignore_index=True)
+    assert [p for p in check(both) if p.severity == "error"] == []

@@ -12,7 +12,7 @@ from leeward.backtest import judge
 from leeward.backtest.strategies import STRATEGIES
 from leeward.cli.backtest import _print_table
 from leeward.report.data import load_run
-from leeward.report.figure import numbers, stamps, thin
+from leeward.report.figure import level, numbers, stamps, thin
 from leeward.report.outlook_charts import outlook_charts
 from leeward.report.position_charts import costs_chart, position_charts
 from leeward.report.returns_charts import (
@@ -231,3 +231,27 @@ def test_the_trades_that_made_and_lost_most_are_listed(run):
     assert profits == sorted(profits, reverse=True)
     assert trades_table(replace(run.backtest, trades=run.backtest.trades.iloc[:0])) is None
     assert np.isfinite(profits).all()
+
+
+LABELS = {
+    "curves end at the line": ([[-0.05] * 3 + [-0.02] * 6], {"x": 0, "xanchor": "left", "yanchor": "bottom"}),
+    "curves begin at the line": ([[-0.02] * 6 + [-0.01] * 3], {"x": 1, "xanchor": "right", "yanchor": "top"}),
+    "one of two is at the line": ([[-0.05] * 9, [None] + [-0.05] * 3 + [-0.02] * 6], {"x": 0, "yanchor": "bottom"}),
+    "nothing is drawn": ([], {"x": 1, "yanchor": "bottom"}),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_the_label_of_a_limit_stands_where_the_curves_are_not(case):
+    curves, place = LABELS[case]
+    (label,) = level(-0.02, "limit", beside=curves)["annotations"]
+    assert place.items() <= label.items() and label["y"] == -0.02
+
+
+def test_the_label_of_the_agents_timing_stands_above_the_bars_and_inside_the_chart(run):
+    timing = run.backtest.metrics.timing
+    for score, anchor in ((min(timing.null), "left"), (max(timing.null), "right")):
+        moved = timing.model_copy(update={"score": score})
+        figure = timing_chart(run.backtest.metrics.model_copy(update={"timing": moved}))
+        assert figure.layout["yaxis"]["range"][1] == pytest.approx(1.2 * max(figure.data[0]["y"]), rel=1e-5)
+        assert figure.layout["annotations"][0]["xanchor"] == anchor

@@ -38,8 +38,12 @@ def _bars(time: pd.DatetimeIndex, seed: int = 0, level: float = 187.0) -> pd.Dat
 
 DAYS = _bars(pd.bdate_range("2024-01-02", periods=N))
 OTHER = _bars(pd.bdate_range("2024-01-02", periods=N), seed=1, level=402.0)
+EET_HOURS = _bars(pd.date_range("2024-01-02", periods=N, freq="h"))  # as they stand; in UTC two hours earlier
+MONTHS = _bars(pd.date_range("2019-01-01", periods=N, freq="MS"))
 HOURS = _bars(pd.date_range("2024-01-02", periods=N, freq="h"))
 DEAR = _bars(pd.bdate_range("2024-01-02", periods=N), level=43_210.0)
+THOUSANDTHS = DAYS.assign(**{name: np.round(DAYS[name] / 100 + 1e-3, 3) for name in ("open", "high", "low", "close")})
+CENTS = DAYS.assign(volume=DAYS["volume"] + 1.0)
 CHEAP = _bars(pd.bdate_range("2024-01-02", periods=N), level=1.1).round(2)
 
 
@@ -146,6 +150,36 @@ def _zip(folder: Path) -> Path:
     with zipfile.ZipFile(folder / "BTCUSDT-1h-2024-01.zip", "w") as archive:
         archive.writestr("BTCUSDT-1h-2024-01.csv", rows)
     return folder / "BTCUSDT-1h-2024-01.zip"
+
+
+def _zip_of_two(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "two.zip", "w") as archive:
+        archive.writestr("export/AAPL.csv", DAYS.rename_axis("Date").to_csv())
+        archive.writestr("export/MSFT.csv", OTHER.rename_axis("Date").to_csv())
+        archive.writestr("export/README.txt", "These are bars.\n")
+        archive.writestr("__MACOSX/export/._AAPL.csv", b"\x00\x05\x16\x07")
+        archive.writestr("again.zip", b"PK")
+    return folder / "two.zip"
+
+
+def _months(folder: Path) -> None:
+    """The dumps of an exchange: a file per month, each without a header."""
+    rows = _lines(None, [",".join(map(str, row)) for row in _arrays(DAYS)]).splitlines(keepends=True)
+    cut = sum(DAYS.index < "2024-02-01")
+    (folder / "BTCUSDT-1d-2024-01.csv").write_text("".join(rows[:cut]))
+    (folder / "BTCUSDT-1d-2024-02.csv").write_text("".join(rows[cut:]))
+
+
+def _odd_index(folder: Path) -> Path:
+    DAYS.rename_axis("stamp").to_parquet(folder / "AAPL.parquet")
+    return folder / "AAPL.parquet"
+
+
+def _by_name(form: str) -> str:
+    """One column per field and asset, as a flattened yfinance frame has them."""
+    both = {"AAPL": DAYS, "MSFT": OTHER}
+    columns = {form.format(f.capitalize(), t): frame[f] for t, frame in both.items() for f in frame}
+    return pd.DataFrame(columns).rename_axis("Date").to_csv()
 
 
 def _directory(folder: Path) -> None:
@@ -561,6 +595,107 @@ SHAPES: dict[str, Shape] = {
     "Parquet": Shape(_parquet, asset="AAPL"),
     "gzip": Shape(_gzip, asset="AAPL"),
     "zip, Binance's archive": Shape(_zip, bars=HOURS, asset="BTCUSDT-1h-2024-01"),
+    "zip of two files and others": Shape(_zip_of_two, asset="AAPL", second=OTHER, says="README.txt holds no bars"),
+    "months of one asset, a file each": Shape(_months, asset="BTCUSDT-1d", says="2 files that follow each other"),
+    "an index of times with a name of its own": Shape(_odd_index, asset="AAPL", says="time from 'stamp'"),
+    "fields and tickers in one name": Shape(
+        _text(_by_name("{0}_{1}")), asset="AAPL", second=OTHER, says="the assets are AAPL, MSFT"
+    ),
+    "tickers and fields in one name": Shape(_text(_by_name("{1} {0}")), asset="AAPL", second=OTHER),
+    "a day without trade": Shape(
+        _text(_csv(DAYS, "%Y-%m-%d", "Date,Open,High,Low,Close,Volume") + "2024-02-27,,,,,\n2024-02-28,-,-,-,-,0\n"),
+        says="no price at all on line 42, 43: no bar",
+    ),
+    "an empty volume": Shape(
+        _text(
+            _lines(
+                "Date,Close/Last,Volume,Open,High,Low",
+                _rows(DAYS, lambda t, r: f"{t.date()},{r.close},--,{r.open},{r.high},{r.low}"),
+            )
+        ),
+        volume=False,
+        says="'Volume' is empty",
+    ),
+    "UTF-16, as Windows calls Unicode": Shape(
+        _text(
+            _csv(HOURS, "%Y.%m.%d\t%H:%M:%S", "<DATE>\t<TIME>\t<OPEN>\t<HIGH>\t<LOW>\t<CLOSE>\t<VOL>", sep="\t"),
+            encoding="utf-16",
+        ),
+        bars=HOURS,
+    ),
+    "the zone in the header": Shape(
+        _text(_csv(EET_HOURS, "%Y.%m.%d %H:%M:%S", "Time (EET),Open,High,Low,Close,Volume ")),
+        bars=EET_HOURS.set_axis(EET_HOURS.index - pd.Timedelta(hours=2)),
+    ),
+    "the currency in the header": Shape(
+        _text(_csv(DAYS, "%Y-%m-%d", "timestamp,open (USD),high (USD),low (USD),close (USD),volume (BTC)"))
+    ),
+    "a twelve-hour clock beside the day": Shape(
+        _text(_csv(HOURS, "%m/%d/%Y,%I:%M %p", "Date,Time,Open,High,Low,Close,Volume")), bars=HOURS
+    ),
+    "a twelve-hour clock after an ISO day": Shape(
+        _text(_csv(HOURS, "%Y-%m-%d %I-%p", "Date,Open,High,Low,Close,Volume")), bars=HOURS
+    ),
+    "months, the day first in every date": Shape(
+        _text(_csv(MONTHS, "%d/%m/%Y", "Date,Open,High,Low,Close,Volume")), bars=MONTHS, says="the day comes first"
+    ),
+    "months, the month first in every date": Shape(
+        _text(_csv(MONTHS, "%m/%d/%Y", "Date,Open,High,Low,Close,Volume")), bars=MONTHS, says="the month comes first"
+    ),
+    "Stooq in Polish": Shape(_text(_csv(DAYS, "%Y-%m-%d", "Data,Otwarcie,Najwyzszy,Najnizszy,Zamkniecie,Wolumen"))),
+    "OANDA's answer": Shape(
+        _json(
+            {
+                "instrument": "EUR_USD",
+                "candles": [
+                    {"complete": True, "time": t.isoformat() + "Z", "volume": r.volume}
+                    | {"mid": {"o": str(r.open), "h": str(r.high), "l": str(r.low), "c": str(r.close)}}
+                    for t, r in zip(DAYS.index, DAYS.itertuples(), strict=True)
+                ],
+            }
+        )
+    ),
+    "pandas' JSON": Shape(_json({c: {str(_ms(t)): v for t, v in DAYS[c].items()} for c in DAYS})),
+    "pandas' JSON, split": Shape(
+        _json({"columns": list(DAYS), "index": [_ms(t) for t in DAYS.index], "data": DAYS.to_numpy().tolist()})
+    ),
+    "a volume of thousands beside decimal commas": Shape(
+        _text(
+            _lines(
+                "Date;Open;High;Low;Close;Volume",
+                _rows(
+                    CENTS,
+                    lambda t, r: ";".join(
+                        [
+                            str(t.date()),
+                            *(_german(p) for p in (r.open, r.high, r.low, r.close)),
+                            f"{r.volume / 1e3:.3f}",
+                        ]
+                    ),
+                ),
+            )
+        ),
+        bars=CENTS,
+        says="volume: a dot is between thousands",
+    ),
+    "a volume of thousands beside three decimals": Shape(
+        _text(
+            _lines(
+                "Date;Open;High;Low;Close;Volume",
+                _rows(
+                    THOUSANDTHS,
+                    lambda t, r: f"{t.date()};{r.open:.3f};{r.high:.3f};{r.low:.3f};{r.close:.3f};{r.volume:,.0f}",
+                ),
+            )
+        ),
+        bars=THOUSANDTHS,
+        says="volume: a comma is between thousands",
+    ),
+    "three decimals everywhere between semicolons": Shape(
+        _text(_csv(THOUSANDTHS, "%Y-%m-%d", "Date;Open;High;Low;Close;Volume", sep=";")),
+        bars=THOUSANDTHS,
+        says="a dot is the decimal point; if it stands between thousands",
+    ),
     "a directory with other files in it": Shape(_directory, asset="AAPL", second=OTHER, says="README.txt"),
 }
 
@@ -578,9 +713,40 @@ REFUSED: dict[str, tuple[Callable[[Path], Path | None], str]] = {
         "add a header",
     ),
     "JSON without bars": (_json({"message": "limit reached"}), "no list of bars"),
-    "an archive of two files": (
-        lambda folder: _two(folder),
-        "unpack it",
+    "an archive without bars": (lambda folder: _empty_zip(folder), "expected files ending in"),
+    "bid and ask": (
+        _text(_csv(DAYS, "%Y-%m-%d", "Date,BidOpen,BidHigh,BidLow,BidClose,Ticks")),
+        "data.columns says which is which, as {BidOpen: open}",
+    ),
+    "bid and ask, apart": (
+        _text(_csv(DAYS, "%Y-%m-%d", "Date,bid_open,bid_high,bid_low,bid_close,ticks")),
+        "data.columns says which is which, as {bid_open: open}",
+    ),
+    "a zone that has several meanings": (
+        _text(_csv(HOURS, "%Y-%m-%d %H:%M:%S", "Time (IST),Open,High,Low,Close,Volume")),
+        "no column time",
+    ),
+    "days counted by a spreadsheet": (
+        _text(
+            _lines(
+                "Date,Open,High,Low,Close",
+                _rows(
+                    DAYS, lambda t, r: f"{(t - pd.Timestamp('1899-12-30')).days},{r.open},{r.high},{r.low},{r.close}"
+                ),
+            )
+        ),
+        "'45293' is in no form of time that is known; write times as 2024-01-31",
+    ),
+    "a spreadsheet": (lambda folder: _spreadsheet(folder), "save its sheet as CSV"),
+    "one series of an economic database": (
+        _text(_lines("observation_date,SP500", _rows(DAYS, lambda t, r: f"{t.date()},{r.close}"))),
+        "needs open, high, low and close",
+    ),
+    "no header, and thousands in the prices": (
+        _text(
+            _lines(None, _rows(DEAR, lambda t, r: f'"{t.date()}","{r.open:,}","{r.high:,}","{r.low:,}","{r.close:,}"'))
+        ),
+        "add a header",
     ),
     "names nobody knows": (
         _text(_csv(DAYS, "%Y-%m-%d", "when,a,b,c,d,e")),
@@ -590,8 +756,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Path | None], str]] = {
 }
 
 
-def _two(folder: Path) -> Path:
-    with zipfile.ZipFile(folder / "two.zip", "w") as archive:
-        archive.writestr("a.csv", "x")
-        archive.writestr("b.csv", "x")
-    return folder / "two.zip"
+def _empty_zip(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "none.zip", "w") as archive:
+        archive.writestr("inner.zip", b"PK")
+        archive.writestr("picture.png", b"PNG")
+    return folder / "none.zip"
+
+
+def _spreadsheet(folder: Path) -> Path:
+    (folder / "prices.xlsx").write_bytes(b"PK\x03\x04")
+    return folder / "prices.xlsx"

@@ -54,9 +54,19 @@ def leeward(*arguments, **options):
     )
 
 
+class _Captured(io.TextIOWrapper):
+    """A stdout as a process has it: text above bytes."""
+
+    def __init__(self):
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+
+    def getvalue(self):
+        return self.buffer.getvalue().decode()
+
+
 def leeward_here(*arguments):
     """(exit code, stdout, stderr) of the command line in this process, which has imported all that it needs."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    out, err, code = _Captured(), _Captured(), 0
     with mock.patch.object(sys, "argv", ["leeward", *arguments]), redirect_stdout(out), redirect_stderr(err):
         try:
             main()

@@ -117,6 +117,15 @@ def test_another_unit_of_volume_and_new_columns_are_a_warning(one):
     assert kinds(found) == ["other unit of volume", "columns not used"]
 
 
+def test_a_volume_that_is_lost_or_new_is_a_warning(one, tmp_path):
+    without = panel(["AAA"]).drop(columns="volume")
+    assert kinds(one[0].market(without)) == ["no volume"]
+    config = load_config(None, [*TINY, "data.features=[return_1]"])
+    dry = RunDir.create(tmp_path / "dry", config)
+    dry.bind(prepare(config.data, bars=from_frame(without)))
+    assert kinds(dry.market(panel(["AAA"]))) == ["new volume"]
+
+
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_what_was_learned_from_is_in_sample(one, split):
     run, market = one

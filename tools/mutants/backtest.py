@@ -38,6 +38,27 @@ MARKOV = f"{CALIBRATED}::test_christoffersen_is_the_markov_likelihood_ratio"
 
 
 MUTANTS = [
+    row(
+        "the label of a limit covers the curves",
+        "report/figure:_free_place",
+        "max(ends, key=lambda end: distance[end])",
+        "1",
+        "report/test_charts.py::test_the_label_of_a_limit_stands_where_the_curves_are_not",
+    ),
+    row(
+        "the label of the agent's timing leaves the chart",
+        "report/risk_charts:timing_chart",
+        "timing.score > (edges[0] + edges[-1]) / 2.0",
+        "False",
+        "report/test_charts.py::test_the_label_of_the_agents_timing_stands_above_the_bars_and_inside_the_chart",
+    ),
+    row(
+        "the bootstrap does not say how far it is",
+        "backtest/bootstrap:bootstrap",
+        "progress(n_draws - left)",
+        "progress(0)",
+        "backtest/test_run.py::test_a_backtest_tells_what_it_is_busy_with_and_how_far_the_bootstrap_is",
+    ),
     # Statistics
     row(
         "growth adds up instead of compounding",

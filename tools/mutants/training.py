@@ -18,6 +18,9 @@ TRAINING, SEALED, BOUND, FILES = (
     "training/test_run_dir.py",
     "training/test_run_files.py",
 )
+SAID = "training/test_what_is_said.py"
+LIMIT_SAID = f"{SAID}::test_a_limit_that_was_not_kept_on_train_is_said_once_with_what_to_do"
+KEPT = f"{SAID}::test_a_limit_that_was_kept_needs_no_words_but_a_pipeline_may_read_it"
 NAMED_OTHERWISE = f"{SEALED}::test_test_bars_that_are_called_by_another_name_open_the_seal"
 RANKED = f"{TRAINING}::test_checkpoints_that_meet_the_limit_come_first"
 BEST = f"{TRAINING}::test_what_is_kept_is_the_best_score_on_validation"
@@ -25,11 +28,43 @@ RESUMED = f"{TRAINING}::test_a_run_goes_on_from_its_last_checkpoint_and_ends_as_
 CUT_OFF = f"{TRAINING}::test_a_line_that_was_cut_off_is_dropped_on_resume"
 OPENINGS = f"{SEALED}::test_openings_of_the_same_bars_are_counted_over_the_runs_beside_each_other"
 TRAINED_ON, MATCHED = "training/trained_on", "training/test_trained_on.py"
+VOLUME = f"{MATCHED}::test_a_volume_that_is_lost_or_new_is_a_warning"
 OTHER_BARS = f"{BOUND}::test_bars_that_changed_since_training_are_refused"
 ROLLOUT = "training/test_trade_metrics.py::test_a_rollout_is_reduced_over_steps_and_envs"
 
 
 MUTANTS = [
+    # What is said
+    row("a volume that is lost is not missed", f"{TRAINED_ON}:TrainedOn._apart", "lost.any()", "False", VOLUME),
+    row("a volume that is new is not seen", f"{TRAINED_ON}:TrainedOn._apart", "gained.any()", "False", VOLUME),
+    row("a broken limit is not told", f"{TRAINER}:train", "control.verdicts()", "[]", LIMIT_SAID),
+    row(
+        "a warning is shown as code", "cli/train:_warnings_in_words", "warnings.showwarning = show", "pass", LIMIT_SAID
+    ),
+    row(
+        "kept limits are called broken", "cli/train:train_command", "all(limit.kept for limit in limits)", "False", KEPT
+    ),
+    row(
+        "every limit is called kept",
+        "cli/train:train_command",
+        "all(limit.kept for limit in limits)",
+        "True",
+        LIMIT_SAID,
+    ),
+    row(
+        "a pipeline is not told of limits",
+        "cli/train:_result",
+        "[asdict(limit) for limit in limits]",
+        "[]",
+        KEPT,
+    ),
+    row(
+        "a backtest keeps to itself what it does",
+        "cli/backtest:backtest_command",
+        'lambda text: status.update(f"{split}: {text} ...")',
+        "lambda text: None",
+        f"{SAID}::test_a_backtest_says_in_a_terminal_what_it_is_busy_with",
+    ),
     # The seal
     row("a checkpoint is chosen on the test split", f"{TRAINER}:_Session._validate", '"validation"', '"test"', BEST),
     row(

@@ -1,6 +1,6 @@
 """Stationary block bootstrap: how far a statistic, or its distance to a baseline, could have come out by luck."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,8 +69,12 @@ def bootstrap(
     mean_block: float = 20.0,
     n_draws: int = 2_000,
     mass: float = 0.9,
+    progress: Callable[[int], None] = lambda drawn: None,
 ) -> Bootstrap:
-    """Resample all series together and take `STATISTICS` of each; CVaR is of the log-returns, as beside a limit."""
+    """Resample all series together and take `STATISTICS` of each; CVaR is of the log-returns, as beside a limit.
+
+    `progress` is told how many draws are done: one after the other takes a minute over years of minutes.
+    """
     lengths = {name: values.shape for name, values in series.items()}
     if len(set(lengths.values())) != 1:
         raise ArgumentError(f"a paired bootstrap needs series of the same bars, got shapes {lengths}")
@@ -78,6 +82,7 @@ def bootstrap(
     parts: dict[str, dict[str, list[Floats]]] = {name: {s: [] for s in STATISTICS} for name in series}
     chunk, left = max(1, _CELLS // n), n_draws
     while left:
+        progress(n_draws - left)
         rows = stationary_indices(n, min(chunk, left), mean_block=mean_block, rng=rng)
         left -= len(rows)
         for name, values in series.items():

@@ -1,6 +1,6 @@
 """From runs to numbers: the agent beside its baselines, beside luck and beside its own predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,8 +56,9 @@ def evaluate(
     in_sample: str | None = None,
     openings: int | None = None,
     n_draws: int = 2_000,
+    progress: Callable[[int], None] = lambda drawn: None,
 ) -> Metrics:
-    """All numbers of a split. `limit` is on CVaR_alpha of the log-return of one bar."""
+    """All numbers of a split. `limit` is on CVaR_alpha of the log-return of one bar; `progress` is the bootstrap's."""
     if AGENT in baselines:
         raise ArgumentError(f"{AGENT!r} is the name of the policy under test; give that baseline another name")
     runs = {AGENT: agent, **baselines}
@@ -68,6 +69,7 @@ def evaluate(
         alpha=alpha,
         rng=rng,
         n_draws=n_draws,
+        progress=progress,
     )
     differences = {
         name: {s: IntervalMetrics.of(drawn.difference(AGENT, name, s)) for s in STATISTICS} for name in baselines

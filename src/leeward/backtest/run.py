@@ -92,7 +92,6 @@ def run_backtest(
         others[name] = run_policy(other, market, config, split=split, alpha=alpha, name=name, with_outlook=False)
     progress(f"its own timing, shifted {n_offsets} times")
     timing = baselines.timing_null(agent, market, config, rng=rng, n_offsets=n_offsets)
-    progress(f"{n_draws} draws of the bootstrap")
     order = [n for n in (*(beside or ()), *BASELINES) if n in others]
     metrics = evaluate(
         agent,
@@ -108,6 +107,7 @@ def run_backtest(
         in_sample=in_sample,
         openings=openings,
         n_draws=n_draws,
+        progress=lambda drawn: progress(f"the bootstrap, {drawn} of {n_draws} draws"),
     )
     return Backtest(agent, {name: others[name] for name in order}, metrics)
 

@@ -1,14 +1,16 @@
 """`leeward train`."""
 
-import csv
-import io
 import time
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from leeward.algorithm.risk_constraint import LimitVerdict
 from leeward.backtest import Metrics
 from leeward.backtest.baselines import buy_and_hold
 from leeward.backtest.strategies import AGENT
@@ -20,15 +22,12 @@ from leeward.config.run import RunConfig
 from leeward.errors import DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
-from leeward.telemetry.metrics import RISK_CVAR_MEASURED
 from leeward.training.checkpoints import read_steps
 from leeward.training.run_dir import RunDir, new_folder
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted, replay_one_update, train
 
 __all__ = ["Start", "train_command"]
-
-_LAST_UPDATES = 5
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,15 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         if not quiet:
             say(console, _tail_on_train(market, run.config()))
         try:
-            with _view(console, quiet=quiet, json_lines=json_lines) as view:
-                going_on = start.resume is not None
-                train(run, market, view.update, resume=going_on, parent=parent, notice=lambda line: say(console, line))
+            with _view(console, quiet=quiet, json_lines=json_lines) as view, _warnings_in_words(console):
+                limits = train(
+                    run,
+                    market,
+                    view.update,
+                    resume=start.resume is not None,
+                    parent=parent,
+                    notice=lambda line: say(console, line),
+                )
         except Interrupted as end:
             say(console, f"Stopped after a whole update. Continue with: leeward train --resume {run.path}")
             raise SystemExit(128 + end.number) from None
@@ -72,12 +77,12 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         result.write(run.path / "backtest" / "validation")
         report = write_report(run.path)
     if json_lines:
-        JsonLines.write(_result(run, report, result.metrics))
+        JsonLines.write(_result(run, report, result.metrics, limits))
         return
     print_verdicts(console, {"validation": result.metrics})
-    missed = _limit_missed(run)
-    if missed:
-        say(console, missed)
+    if not all(limit.kept for limit in limits):
+        longer = 2 * run.config().ppo.total_steps
+        say(console, f"To train longer for the limit: leeward train --resume {run.path} --steps {longer}")
     say(console, f"Run: {run.path}\nReport: {report}")
     say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
 
@@ -113,6 +118,18 @@ def _begun(start: Start, parent: RunDir | None) -> tuple[RunDir, Market]:
     return run, market
 
 
+@contextmanager
+def _warnings_in_words(console: Console) -> Iterator[None]:
+    """What the learner warns of is one line like the others, without the file and the line of code it came from."""
+
+    def show(message: Warning | str, *where: Any, **how: Any) -> None:
+        say(console, f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def _view(console: Console, *, quiet: bool, json_lines: bool) -> View:
     if json_lines:
         return JsonLines()
@@ -133,21 +150,10 @@ def _tail_on_train(market: Market, config: RunConfig) -> str:
     )
 
 
-def _limit_missed(run: RunDir) -> str:
-    """What to do about a limit that the last updates did not meet on train; empty where it was met, or is none."""
-    limit = run.config().risk[0].limit
-    text = io.StringIO(run.progress_file.read_text(encoding="utf-8"))
-    rows = list(csv.DictReader(text))[-_LAST_UPDATES:]
-    tails = [float(row[RISK_CVAR_MEASURED.name]) for row in rows if row.get(RISK_CVAR_MEASURED.name)]
-    if limit is None or not tails or sum(tails) / len(tails) >= limit:
-        return ""
-    steps = 2 * run.config().ppo.total_steps
-    return (
-        f"The limit of {percent(limit)} was not met on train: the tail of the last {len(tails)} updates averaged "
-        f"{percent(sum(tails) / len(tails))}. Train longer (leeward train --resume {run.path} --steps {steps}), raise "
-        "risk.learning_rate, or set a limit that a smaller position can keep."
-    )
-
-
-def _result(run: RunDir, report: Path, metrics: Metrics) -> dict[str, Any]:
-    return {"run": str(run.path), "report": str(report), "validation": metrics.strategies[AGENT].performance}
+def _result(run: RunDir, report: Path, metrics: Metrics, limits: list[LimitVerdict]) -> dict[str, Any]:
+    return {
+        "run": str(run.path),
+        "report": str(report),
+        "validation": metrics.strategies[AGENT].performance,
+        "limits": [asdict(limit) for limit in limits],
+    }

@@ -1,15 +1,17 @@
 """What is wrong with bars: one Problem per fault, with the row it stands on."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leeward.market.bars import FloatArray
-from leeward.market.columns import PRICES, Columns
+from leeward.market.column_names import PRICES
+from leeward.market.columns import Columns
 from leeward.market.problems import Problem
 
-__all__ = ["examine"]
+__all__ = ["examine", "examine_joined"]
 
 # A gap is a spacing above 3 × the largest spacing that occurs at least five times, unless the calendar explains it: a
 # third of it or more are hours of the week at which there are no bars in other weeks (on a weekend, if there is no
@@ -34,6 +36,27 @@ def examine(columns: Columns, *, allow_gaps: bool) -> list[Problem]:
         problems += _check_times(columns, of_asset, allow_gaps)
         problems += _check_splits(columns, of_asset)
     return problems
+
+
+def examine_joined(
+    parts: Sequence[Columns], where: str, *, allow_gaps: bool, known: Sequence[Problem]
+) -> list[Problem]:
+    """What only shows when the parts of an asset are put together: a time that stands in two files, a missing file."""
+    if len(parts) < 2:
+        return []
+    names = [np.unique(part.asset) for part in parts]
+    shared, counts = np.unique(np.concatenate(names), return_counts=True)
+    said = {(problem.kind, problem.message) for problem in known}
+    problems = []
+    for asset in shared[counts > 1]:
+        of_asset = [(part, part.asset == asset) for part in parts]
+        time = np.concatenate([part.time[here] for part, here in of_asset])
+        rows = np.concatenate([part.rows[here] for part, here in of_asset])
+        order = np.argsort(time, kind="stable")
+        order = order[time[order] != _NO_TIME]
+        joined = Columns(time[order], np.full(len(order), asset), {}, rows[order], f"{where}: {asset}", [])
+        problems += _check_times(joined, np.arange(len(order)), allow_gaps)
+    return [problem for problem in problems if (problem.kind, problem.message) not in said]
 
 
 def _problems(
@@ -148,7 +171,18 @@ def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem
     far = np.flatnonzero(jump > (1.0 - _SPLIT_TOLERANCE) * _SPLIT_RATIOS.min())  # few of millions of bars
     off = jump[far, None] / _SPLIT_RATIOS - 1.0
     nearest = np.abs(off).argmin(axis=1)
-    return [
+    beyond = [
+        Problem(
+            int(columns.rows[kept[i + 1]]),
+            "jump",
+            f"the open is {jump[i]:.4g} times apart from the close before; are they in the same unit?",
+            "warning",
+            columns.where,
+        )
+        for i in far
+        if jump[i] > (1.0 + _SPLIT_TOLERANCE) * _SPLIT_RATIOS.max()
+    ]
+    return beyond + [
         Problem(
             int(columns.rows[kept[i + 1]]),
             "unadjusted split",

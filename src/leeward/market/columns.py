@@ -9,36 +9,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.market.bars import FloatArray
-from leeward.market.numbers import MISSING, plain_numbers
+from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE, field_and_ticker, find, plain, zone_of
+from leeward.market.numbers import MISSING, decimal_sign, plain_numbers
 from leeward.market.problems import Problem
 from leeward.market.reading import Table
 from leeward.market.times import read_times
 
-__all__ = ["ACTIONS", "DIVIDENDS", "PRICES", "SPLITS", "USER_FEATURE", "Columns", "holds_bars", "read_columns"]
+__all__ = ["Columns", "holds_bars", "read_columns"]
 
-PRICES = ("open", "high", "low", "close")
-USER_FEATURE = "feature_"
-ACTIONS = (SPLITS, DIVIDENDS) = ("stock_splits", "dividends")
-# Leeward's name -> what others call it, the likeliest first.
-_ALIASES = {
-    "time": (
-        *("time", "date", "datetime", "date_time", "timestamp", "open_time", "opentime", "time_open", "timeopen"),
-        *("window_start", "unix", "unix_timestamp", "gmt_time", "local_time", "datum", "zeit", "fecha", "day"),
-        *("time_period_start", "begins_at", "start", "ts", "trade_date", "dtyyyymmdd", "unnamed:_0", "index", ""),
-    ),
-    "asset": ("asset", "tic", "ticker", "symbol", "instrument", "act_symbol"),
-    "adj_close": ("adj_close", "adjclose", "adjusted_close", "adj._close", "adj_close*", "adj_close**"),
-    "volume": ("volume", "vol", "px_volume", "vol.", "volumen", "tickvol", "tick_volume", "volume_base", "basevolume"),
-    "open": ("open", "px_open", "open_price", "opening_price", "eröffnung", "eröffnungskurs", "ouverture", "apertura"),
-    "high": ("high", "px_high", "high_price", "max", "hoch", "tageshoch", "haut", "+haut", "plus_haut", "máximo"),
-    "low": ("low", "px_low", "low_price", "min", "tief", "tagestief", "bas", "+bas", "plus_bas", "mínimo"),
-    "close": (
-        *("close", "px_last", "close_price", "closing_price", "close/last", "last", "last_price", "price", "close*"),
-        *("schluss", "schlusskurs", "dernier", "clôture", "cierre", "último", "zuletzt"),
-    ),
-    SPLITS: ("stock_splits", "split", "splits", "split_ratio", "split_coefficient"),
-    DIVIDENDS: ("dividends", "dividend", "dividend_amount", "divcash"),
-}
+_SIDES = {"bid", "ask", "mid", "adj", "prev", "previous"}  # what stands before a field and is no asset
 _LONGEST_NAME = 64
 _OBVIOUS = {"time", "date", "datetime", "timestamp", "tic", "ticker", "symbol", "vol", "index", "unnamed:_0", ""}
 
@@ -65,18 +44,17 @@ def read_columns(
     if table.frame.empty:
         return None
     frame = _flatten(table, renamed or {})
-    names = _find(frame, renamed or {})
+    names = find(frame, renamed or {})
     missing = [name for name in ("time", *PRICES) if name not in names]
     if missing:
         table.problems.append(Problem(None, "missing column", _remedy(frame, names, missing), where=table.where))
         return None
     _say_what_was_taken(table, frame, names)
+    frame = _bars_alone(table, frame, names)
+    time_zone = zone_of(names["time"]) or time_zone
     time, problems = read_times(_joined(frame, names), table.rows, where=table.where, time_zone=time_zone)
-    values: dict[str, FloatArray] = {}
-    for name in (*PRICES, "volume", "adj_close", *ACTIONS, *(n for n in names if n.startswith(USER_FEATURE))):
-        if name in names:
-            values[name], more = _read_numbers(frame[names[name]], name, table)
-            problems += more
+    values, more = _read_numbers(table, frame, names)
+    problems += more
     if "asset" in names:
         text = frame[names["asset"]].astype(str).str.strip()
         odd = np.flatnonzero(~np.array([each.isprintable() and len(each) <= _LONGEST_NAME for each in text]))
@@ -92,21 +70,46 @@ def read_columns(
     return _oldest_first(Columns(time, assets, values, table.rows, table.where, table.problems + problems))
 
 
+def _bars_alone(table: Table, frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    """Without lines that have a time and no price, as sources write days without trade, and without an empty volume."""
+    missing = np.logical_and.reduce([_is_missing(frame[names[price]]) for price in PRICES])
+    if missing.any() and not missing.all():
+        lines = ", ".join(str(row) for row in table.rows[missing][:5])
+        more = f" and {missing.sum() - 5} more" if missing.sum() > 5 else ""
+        table.problems.append(
+            Problem(None, "ignored", f"no price at all on line {lines}{more}: no bar", "note", table.where)
+        )
+        frame = frame[~missing].reset_index(drop=True)
+        table.rows = table.rows[~missing]
+    if "volume" in names and _is_missing(frame[names["volume"]]).all():
+        table.note(f"{str(names.pop('volume'))!r} is empty: these bars have no volume")
+    return frame
+
+
+def _is_missing(cells: "pd.Series[Any]") -> NDArray[np.bool_]:
+    missing = cells.isna()
+    if not pd.api.types.is_numeric_dtype(cells):
+        missing |= cells.astype(str).str.strip().str.lower().isin(MISSING)
+    return missing.to_numpy(np.bool_)
+
+
 def holds_bars(table: Table) -> bool:
     """Whether any column of prices, or a price per ticker, is in a table."""
     frame = table.frame
-    return frame.columns.nlevels == 2 or bool({"open", "close"} & _find(frame, {}).keys())
+    return frame.columns.nlevels == 2 or bool({"open", "close"} & find(frame, {}).keys())
 
 
 def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
     """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker."""
     frame = table.frame
     single = frame.columns.nlevels == 1
-    numbered = pd.api.types.is_integer_dtype(frame.index) and single and "time" in _find(frame, renamed)
+    numbered = pd.api.types.is_integer_dtype(frame.index) and single and "time" in find(frame, renamed)
     if numbered:  # rows that were filtered or joined keep their old numbers
         frame = frame.reset_index(drop=True)
     elif not isinstance(frame.index, pd.RangeIndex):
         frame = frame.rename_axis(index=str(frame.index.name or "time")).reset_index()
+    if frame.columns.nlevels != 2:
+        frame = _with_tickers(table, frame, renamed)
     if frame.columns.nlevels != 2:
         return frame
     fields = [str(first).lower() for first in frame.columns.get_level_values(0)]
@@ -122,71 +125,70 @@ def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
     return flat.reset_index(drop=True)
 
 
-def _plain(name: object) -> str:
-    return str(name).strip().strip("<>").lower().replace(" ", "_")
-
-
-def _find(frame: pd.DataFrame, renamed: Mapping[str, str]) -> dict[str, str]:
-    """Leeward's name -> the frame's; what the user says, then the first alias that is there."""
-    plain = {_plain(name): name for name in reversed(frame.columns)}
-    names = {meaning: name for name, meaning in renamed.items() if name in frame.columns}
-    left = {alias: name for alias, name in plain.items() if name not in names.values()}
-    for name, aliases in _ALIASES.items():
-        found = next((left[alias] for alias in aliases if alias in left), None)
-        if found is None and name == "volume":  # Volume BTC, Volume USDT: the first is in the asset's own units
-            found = next((left[alias] for alias in reversed(left) if alias.startswith(("volume_", "vol_"))), None)
-        if found is not None:
-            names.setdefault(name, found)
-    if "tickvol" in left and _is_zero(frame[names["volume"]]):  # MetaTrader's real volume, of what has none
-        names["volume"] = left["tickvol"]
-    names.update({name: column for name, column in reversed(left.items()) if name.startswith(USER_FEATURE)})
-    return names
-
-
-def _is_zero(cells: "pd.Series[Any]") -> bool:
-    return bool((pd.to_numeric(cells, errors="coerce") == 0.0).all())
+def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+    """Names of a field and a ticker, as Close_AAPL or AAPL.Close, are taken apart into yfinance's two levels."""
+    names = find(frame, renamed)
+    if "time" not in names or set(PRICES) & set(names):
+        return frame
+    pairs = {column: pair for column in frame.columns if (pair := field_and_ticker(str(column))) is not None}
+    fields = {ticker: {field for field, other in pairs.values() if other == ticker} for _, ticker in pairs.values()}
+    if not pairs or not all(set(PRICES) <= found for found in fields.values()) or _SIDES & set(map(str.lower, fields)):
+        return frame
+    table.note(f"one column per field and asset; the assets are {', '.join(fields)}")
+    taken = frame[[names["time"], *pairs]]
+    taken.columns = pd.MultiIndex.from_tuples([("time", ""), *pairs.values()])
+    left = [str(column) for column in frame.columns if column != names["time"] and column not in pairs]
+    if left:
+        table.problems.append(Problem(None, "ignored", ", ".join(map(repr, left)), "note", table.where))
+    return taken
 
 
 def _remedy(frame: pd.DataFrame, names: Mapping[str, str], missing: list[str]) -> str:
     came = ", ".join(repr(str(name)) for name in frame.columns)
     text = f"no column {', '.join(missing)}; the columns are {came}"
     others = [str(column) for column in frame.columns if column not in names.values()]
-    if "time" in names and not set(PRICES) & set(names) and len(others) > 1:
+    like = [column for column in others for price in missing if price in column.lower()]
+    if like:
+        price = next(price for price in missing if price in like[0].lower())
+        return f"{text}; data.columns says which is which, as {{{like[0]}: {price}}}"
+    if "time" in names and not set(PRICES) & set(names) and others:
         return (
             f"{text}. This looks like one column of closes per asset: an order is filled at the next open, so every "
             "asset needs open, high, low and close; give one file per asset, or one line per bar and asset"
         )
     if "time" in names and set(missing) == {"open", "high", "low"}:
         return f"{text}. Closes alone are not enough: orders are filled at the next open; get bars with all four prices"
-    return f"{text}; data.columns says which is which, as {{{others[0] if others else 'name'}: {missing[0]}}}"
+    if not others:
+        return f"{text}; add {'them' if len(missing) > 1 else 'it'}"
+    return f"{text}; data.columns says which is which, as {{{others[0]}: {missing[0]}}}"
 
 
 def _say_what_was_taken(table: Table, frame: pd.DataFrame, names: Mapping[str, str]) -> None:
     taken = [
         f"{name} from {str(column)!r}"
         for name, column in names.items()
-        if _plain(column) not in (*_OBVIOUS, name, "adj._close", "adjclose") and not name.startswith(USER_FEATURE)
+        if plain(column) not in (*_OBVIOUS, name, "adj._close", "adjclose") and not name.startswith(USER_FEATURE)
     ]
     if taken:
         table.note(", ".join(taken))
-    clock = _clock_column(frame)
-    ignored = [str(column) for column in frame.columns if column not in (*names.values(), clock, "date")]
+    day_and_clock = [c for c in frame.columns if plain(c) in ("date", "time")] if _clock_column(frame) else []
+    ignored = [str(column) for column in frame.columns if column not in (*names.values(), *day_and_clock)]
     if ignored:
         table.problems.append(Problem(None, "ignored", ", ".join(map(repr, ignored)), "note", table.where))
 
 
 def _clock_column(frame: pd.DataFrame) -> str | None:
     """The column of hours beside one of days, as MetaTrader and Stooq have them."""
-    plain = {_plain(name): name for name in frame.columns}
-    return plain["time"] if "date" in plain and "time" in plain else None
+    known = {plain(name): name for name in frame.columns}
+    return known["time"] if "date" in known and "time" in known else None
 
 
 def _joined(frame: pd.DataFrame, names: Mapping[str, str]) -> "pd.Series[Any]":
     clock = _clock_column(frame)
     if clock is None:
         return frame[names["time"]]
-    days, hours = frame[next(c for c in frame.columns if _plain(c) == "date")], frame[clock].astype(str).str.strip()
-    if not hours.str.fullmatch(r"\d{1,6}|\d{1,2}:\d{2}(:\d{2})?").all():
+    days, hours = frame[next(c for c in frame.columns if plain(c) == "date")], frame[clock].astype(str).str.strip()
+    if not hours.str.fullmatch(r"\d{1,6}|\d{1,2}:\d{2}(:\d{2})?(\.\d+)?( ?[AaPp][Mm])?").all():
         return frame[names["time"]]
     digits = hours.str.fullmatch(r"\d{1,6}")
     width = 4 if hours[digits].str.len().max() in (3, 4) else 6  # 930 is half past nine, 93000 too
@@ -212,15 +214,36 @@ def _oldest_first(columns: Columns) -> Columns:
     return Columns(columns.time[order], columns.asset[order], values, columns.rows[order], columns.where, problems)
 
 
-def _read_numbers(column: "pd.Series[Any]", name: str, table: Table) -> tuple[FloatArray, list[Problem]]:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, copy=True)
-    if np.isnan(numbers).any() and not pd.api.types.is_numeric_dtype(column):
-        # All cells of a column are written in one way: one that is odd tells how to read the others.
-        numbers, said = plain_numbers(column.astype(str), decimal_comma=table.decimal_comma)
-        if said:
-            table.note(f"{name}: {said}")
+def _has_three_decimals(numbers: FloatArray) -> bool:
+    """1.234 everywhere, in a file that is not cut by commas, may mean 1234 in another country."""
+    thousandths = numbers * 1000.0
+    whole = np.isclose(thousandths, np.round(thousandths), rtol=1e-9)
+    return bool(whole.all() and (numbers < 1000.0).all() and (np.round(thousandths) % 10 != 0).mean() > 0.5)
+
+
+def _read_numbers(
+    table: Table, frame: pd.DataFrame, names: Mapping[str, str]
+) -> tuple[dict[str, FloatArray], list[Problem]]:
+    order = (*PRICES, "volume", "adj_close", *ACTIONS, *(n for n in names if n.startswith(USER_FEATURE)))
+    cells = {name: frame[names[name]] for name in order if name in names}
+    values = {n: pd.to_numeric(column, errors="coerce").to_numpy(np.float64, copy=True) for n, column in cells.items()}
+    text = {n: column.astype(str) for n, column in cells.items() if not pd.api.types.is_numeric_dtype(column)}
+    if any(np.isnan(values[name]).any() for name in text):  # one cell that is odd tells how to read the others
+        prices, others = ([column for n, column in text.items() if (n in PRICES) is wanted] for wanted in (True, False))
+        decimal = decimal_sign(prices, others, decimal_comma=table.decimal_comma)
+        for name, column in text.items():
+            if decimal == "," or np.isnan(values[name]).any():
+                values[name], said = plain_numbers(column, decimal)
+                if said:
+                    table.note(f"{name}: {said}")
+    elif table.decimal_comma and _has_three_decimals(values["close"]):
+        table.note("a dot is the decimal point; if it stands between thousands, write the prices without it")
+    return values, [problem for name, column in cells.items() for problem in _not_numbers(table, name, column, values)]
+
+
+def _not_numbers(table: Table, name: str, column: "pd.Series[Any]", values: Mapping[str, FloatArray]) -> list[Problem]:
     problems = []
-    for i in np.flatnonzero(np.isnan(numbers)):
+    for i in np.flatnonzero(np.isnan(values[name])):
         cell = str(column.iloc[i]).strip()
         if cell.lower() not in MISSING:
             message = f"{name} is {cell!r}; expected a number"
@@ -228,4 +251,4 @@ def _read_numbers(column: "pd.Series[Any]", name: str, table: Table) -> tuple[Fl
         elif not name.startswith(USER_FEATURE) and name not in ACTIONS:  # a feature may start late: it is flagged there
             message = f"{name} is missing; fill it or drop the line"
             problems.append(Problem(int(table.rows[i]), "missing value", message, where=table.where))
-    return numbers, problems
+    return problems

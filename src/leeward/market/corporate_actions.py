@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leeward.market.bars import FloatArray
-from leeward.market.columns import DIVIDENDS, PRICES, SPLITS, Columns
+from leeward.market.column_names import DIVIDENDS, PRICES, SPLITS
+from leeward.market.columns import Columns
 from leeward.market.problems import Problem
 
 __all__ = ["apply_actions"]

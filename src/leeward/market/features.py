@@ -14,7 +14,7 @@ import numpy as np
 
 from leeward.errors import ConfigError, did_you_mean
 from leeward.market.bars import Bars, FloatArray
-from leeward.market.columns import USER_FEATURE
+from leeward.market.column_names import USER_FEATURE
 from leeward.market.rolling import rolling_max, rolling_mean, rolling_std, weighted
 
 __all__ = ["FEATURES", "Feature", "Series", "chosen_features", "compute_feature", "is_attackable", "longest_look_back"]

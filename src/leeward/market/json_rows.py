@@ -27,12 +27,17 @@ def _tables(content: Any, name: str) -> dict[str, pd.DataFrame]:
     if not isinstance(content, dict):
         return {}
     symbol = next((content[key] for key in ("symbol", "ticker") if isinstance(content.get(key), str)), name)
+    if {"columns", "index", "data"} == set(content):  # pandas, orient="split"
+        return {symbol: _named(pd.DataFrame(content["data"], columns=content["columns"]).assign(time=content["index"]))}
     columns = {key: value for key, value in content.items() if isinstance(value, list) and len(value) > 1}
     if len(columns) >= 5 and len({len(value) for value in columns.values()}) == 1:
         return {symbol: _named(pd.DataFrame(columns))}
     if len(content) > 1 and all(isinstance(value, dict) for value in content.values()) and _are_times(content):
         records = [{"time": key} | value for key, value in content.items()]
         return {symbol: _named(pd.DataFrame(records))}
+    if len(content) >= 4 and all(isinstance(value, dict) and _are_times(value) for value in content.values()):
+        by_column = pd.DataFrame(content)  # pandas' own: column -> time -> value
+        return {symbol: _named(by_column.rename_axis(index="time").reset_index())}
     found: dict[str, pd.DataFrame] = {}
     for key, value in content.items():
         generic = key in ("data", "result", "results", "list", "bars", "candles", "chart", "values") or " " in key
@@ -46,8 +51,16 @@ def _from_list(content: list[Any], name: str) -> dict[str, pd.DataFrame]:
     if content and all(isinstance(row, list) and len(row) >= 5 for row in content):
         return {name: pd.DataFrame(content)}
     if content and all(isinstance(row, dict) for row in content):
-        return {name: _named(pd.DataFrame(content))}
+        return {name: _named(pd.DataFrame([_unpacked(row) for row in content]))}
     return {}
+
+
+def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+    """A record whose prices stand one level deeper, where there is one such level: OANDA's "mid"."""
+    deeper = [key for key, value in row.items() if isinstance(value, dict)]
+    if len(deeper) != 1:
+        return row
+    return {**{key: value for key, value in row.items() if key != deeper[0]}, **row[deeper[0]]}
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -58,4 +71,4 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _are_times(content: dict[str, Any]) -> bool:
-    return all(re.fullmatch(r"[\d :T.Z+-]{8,}", key) for key in content)
+    return len(content) > 0 and all(re.fullmatch(r"[\d :T.Z+-]{8,}", key) for key in content)

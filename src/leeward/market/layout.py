@@ -61,7 +61,7 @@ def _is_two_level(upper: list[str], lower: list[str]) -> bool:
 
 def _is_value(cell: str) -> bool:
     """A number, a date or a clock."""
-    return is_number(cell) or re.fullmatch(r"[\d./:TZ +-]{4,}", cell) is not None
+    return is_number(cell) or re.fullmatch(r"[\d.,/:TZ +-]{4,}", cell) is not None
 
 
 def is_number(cell: str) -> bool:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from leeward.errors import ArgumentError
 from leeward.market.bars import Bars, FloatArray
-from leeward.market.columns import USER_FEATURE
+from leeward.market.column_names import USER_FEATURE
 from leeward.market.problems import Problem
 
 __all__ = ["leaking_features", "with_feature"]

@@ -26,9 +26,10 @@ from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
 from leeward.market.unnamed import name_columns
 
-__all__ = ["CCXT_COLUMNS", "Table", "read_file", "SUFFIXES"]
+__all__ = ["CCXT_COLUMNS", "Table", "read_file", "read_files", "SUFFIXES"]
 
 FEATHER = (".feather", ".arrow")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", ".parquet", ".pq", *FEATHER)
 CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
@@ -53,20 +54,27 @@ class Table:
         self.problems.append(Problem(None, "read as", text, "note", self.where))
 
 
+def read_files(path: Path) -> list[tuple[str, Table]]:
+    """(name, table) of a file, or of each file in an archive."""
+    if path.suffix == ".zip" and path.is_file():
+        return _read_zip(path)
+    return [(_stem(path), read_file(path))]
+
+
 def read_file(path: Path) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
     if path.suffix in (".parquet", ".pq", *FEATHER):
         return _read_parquet(path)
-    if path.suffix == ".zip":
-        return _read_zip(path)
     try:
         content = _expanded(path) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         return _unreadable(path, "binary", f"ends in .gz but is not a whole gzip file ({error})")
     if content is None:
         return _unreadable(path, "binary", _TOO_LARGE)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = content.decode("utf-16", errors="replace").encode()  # as MetaTrader and Windows write "Unicode"
     head = content[:_SNIFFED_BYTES]
     unreadable = _what_is_this(path, head)
     if unreadable:
@@ -89,33 +97,45 @@ def _most_bytes(path: Path) -> int:
     return _EXPANSION * path.stat().st_size + _SNIFFED_BYTES
 
 
-def _read_zip(path: Path) -> Table:
-    """The one file of bars in an archive, as the exchanges hand them out."""
+def _read_zip(path: Path) -> list[tuple[str, Table]]:
+    """The files of bars in an archive: one as the exchanges hand them out, or one per asset as in a directory."""
     if not zipfile.is_zipfile(path):
-        return _unreadable(path, "binary", "ends in .zip but is not a zip file")
+        return [(_stem(path), _unreadable(path, "binary", "ends in .zip but is not a zip file"))]
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith(SUFFIXES) and not name.startswith("__MACOSX")]
-        if len(names) != 1:
-            return _unreadable(
-                path,
-                "binary",
-                f"expected one file of bars in the archive, got {len(names)}; unpack it into a directory",
-            )
-        if archive.getinfo(names[0]).file_size > _most_bytes(path):
-            return _unreadable(path, "binary", _TOO_LARGE)
+        names = sorted(name for name in archive.namelist() if _is_of_bars(name))
+        if not names:
+            message = f"no bars in this archive; expected files ending in {', '.join(TEXT)} or .parquet"
+            return [(_stem(path), _unreadable(path, "binary", message))]
+        if sum(archive.getinfo(name).file_size for name in names) > _most_bytes(path):
+            return [(_stem(path), _unreadable(path, "binary", _TOO_LARGE))]
+        tables = []
         try:
             with tempfile.TemporaryDirectory() as folder:
-                table = read_file(Path(archive.extract(names[0], folder)))
+                for name in names:
+                    table = read_file(Path(archive.extract(name, folder)))
+                    table.where = f"{path}:{name}"
+                    table.problems = [replace(problem, where=table.where) for problem in table.problems]
+                    tables.append((_stem(path if len(names) == 1 else Path(name)), table))
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            return _unreadable(path, "binary", f"ends in .zip but cannot be unpacked ({error})")
-    table.where = f"{path}:{names[0]}"
-    table.problems = [replace(problem, where=table.where) for problem in table.problems]
-    return table
+            return [(_stem(path), _unreadable(path, "binary", f"ends in .zip but cannot be unpacked ({error})"))]
+    return tables
+
+
+def _is_of_bars(name: str) -> bool:
+    """Whether a file in an archive may hold bars: no archive in it, nothing hidden, none of a Mac's shadows."""
+    hidden = name.startswith("__MACOSX") or name.rpartition("/")[2].startswith(".")
+    return name.endswith(SUFFIXES) and not name.endswith(".zip") and not hidden
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rsplit(".", 1)[0]
 
 
 def _what_is_this(path: Path, head: bytes) -> Table | None:
     if not head.removeprefix(codecs.BOM_UTF8).strip():
         return _unreadable(path, "empty", "the file is empty; expected a header and one line per bar")
+    if path.suffix in SPREADSHEETS:
+        return _unreadable(path, "binary", "a spreadsheet is not read; save its sheet as CSV")
     if b"\0" in head:
         return _unreadable(path, "binary", "the file is binary; expected UTF-8 text or a .parquet file")
     try:
@@ -136,25 +156,34 @@ def _unreadable(path: Path, kind: str, message: str) -> Table:
 
 def _read_text(path: Path, content: bytes, head: str) -> Table:
     layout = find_layout(head)
-    width = len(layout.names) if layout.names is not None else None
     try:
-        frame = pd.read_csv(
-            io.BytesIO(content),
-            sep=layout.separator,
-            encoding="utf-8-sig",
-            skip_blank_lines=False,
-            header=None,
-            skiprows=layout.first,
-            names=None if width is None else range(width),
-            dtype=str if width is None else None,  # 000000 is a clock, and 0 is none
-            low_memory=False,
-        )
+        frame = _parsed(content, layout, as_text=layout.names is None)  # 000000 is a clock, and 0 is none
+        if any(_has_commas(frame[column]) for column in frame):
+            frame = _parsed(content, layout, as_text=True)  # then 13.246 may be a number of thousands
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError):
         return _read_lines(path, content, layout)
     if not isinstance(frame.index, pd.RangeIndex) or bool(frame.isna().to_numpy().any()):
         return _read_lines(path, content, layout)
     rows = np.arange(len(frame), dtype=np.int64) + layout.first + 1
     return _finish_text(Table(frame, rows, str(path)), layout)
+
+
+def _parsed(content: bytes, layout: Layout, *, as_text: bool) -> pd.DataFrame:
+    return pd.read_csv(
+        io.BytesIO(content),
+        sep=layout.separator,
+        encoding="utf-8-sig",
+        skip_blank_lines=False,
+        header=None,
+        skiprows=layout.first,
+        names=None if layout.names is None else range(len(layout.names)),
+        dtype=str if as_text else None,
+        low_memory=False,
+    )
+
+
+def _has_commas(cells: "pd.Series[Any]") -> bool:
+    return not pd.api.types.is_numeric_dtype(cells) and bool(cells.astype(str).str.contains(r"\d,\d").any())
 
 
 def _read_lines(path: Path, content: bytes, layout: Layout) -> Table:
@@ -207,7 +236,7 @@ def _finish_text(table: Table, layout: Layout) -> Table:
     pairs = [name for name in layout.names if isinstance(name, tuple)]
     table.frame.columns = pd.MultiIndex.from_tuples(pairs) if pairs else pd.Index(layout.names)
     if len(table.frame) == 0 and not table.problems:
-        message = "the file has a header and no bar"
+        message = f"the file has a header and no bar: {', '.join(map(str, layout.names))[:80]!r}"
         table.problems.append(Problem(None, "header only", message, where=table.where))
     return table
 

@@ -1,7 +1,9 @@
 """Bars from files, frames and rows: every source goes through the same reading and the same checks."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,16 +15,18 @@ from leeward.config.trading import DataConfig
 from leeward.errors import DataError, did_you_mean
 from leeward.market import samples
 from leeward.market.bars import Bars, FloatArray
-from leeward.market.checks import examine
-from leeward.market.columns import ACTIONS, PRICES, USER_FEATURE, Columns, holds_bars, read_columns
+from leeward.market.checks import examine, examine_joined
+from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE
+from leeward.market.columns import Columns, holds_bars, read_columns
 from leeward.market.corporate_actions import apply_actions
 from leeward.market.problems import Problem, limited, raise_on_errors
-from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file
+from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file, read_files
 
 __all__ = ["Source", "check", "examined", "from_ccxt", "from_frame", "load"]
 
 Source: TypeAlias = "str | Path | pd.DataFrame | Sequence[Sequence[float]]"
 _SAMPLE = "sample:"
+_DATES_AT_THE_END = re.compile(r"([-_. ]?(19|20)\d{2}([-_.]?\d{2}){0,5})+$")
 _SPARSEST, _ANY_PANEL = 20, 1_000_000  # places of a panel per bar that is there, and how many it may have in any case
 
 
@@ -53,7 +57,7 @@ def examined(
             return [], made(config.seed, config.n_bars)
     where, tables = _tables(source, name)
     ignored = _left_out(tables, where) if len(tables) > 1 else []
-    parts, problems = _read(tables, config)
+    parts, problems = _read(tables, where, config)
     problems = ignored + problems
     if any(problem.severity == "error" for problem in problems):
         return problems, None
@@ -87,15 +91,15 @@ def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, 
         return source, [(name, read_file(samples.PACKAGED[name]()))]
     path = Path(source)
     if not path.is_dir():
-        return str(path), [(_stem(path), read_file(path))]
+        return str(path), read_files(path)
     files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and not file.name.startswith("."))
     if not files:
         raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
-    return str(path), [(_stem(file), read_file(file)) for file in files]
+    return str(path), [pair for file in files for pair in read_files(file)]
 
 
 def _left_out(tables: list[tuple[str, Table]], path: str) -> list[Problem]:
-    """Of a directory: files without any column of bars are something else, which is said."""
+    """Of a directory or an archive: files without any column of bars are something else, which is said."""
     others = [table for _, table in tables if not holds_bars(table)]
     if len(others) == len(tables):
         return []  # then what is wrong with them is the news
@@ -104,17 +108,13 @@ def _left_out(tables: list[tuple[str, Table]], path: str) -> list[Problem]:
     return [Problem(None, "ignored", f"{Path(table.where).name} holds no bars", "note", path) for table in others]
 
 
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").rsplit(".", 1)[0]
-
-
 def _not_empty(table: Table) -> Table:
     if table.frame.empty:
         table.problems.append(Problem(None, "empty", "there is no bar in it", where=table.where))
     return table
 
 
-def _read(tables: list[tuple[str, Table]], config: DataConfig) -> tuple[list[Columns], list[Problem]]:
+def _read(tables: list[tuple[str, Table]], where: str, config: DataConfig) -> tuple[list[Columns], list[Problem]]:
     parts: list[Columns] = []
     problems: list[Problem] = []
     for asset, table in tables:
@@ -125,7 +125,28 @@ def _read(tables: list[tuple[str, Table]], config: DataConfig) -> tuple[list[Col
             _apply(columns, config)
             problems += examine(columns, allow_gaps=config.allow_gaps)
             parts.append(columns)
+    problems += _name_continued(parts, where)
+    problems += examine_joined(parts, where, allow_gaps=config.allow_gaps, known=problems)
     return parts, problems
+
+
+def _name_continued(parts: list[Columns], where: str) -> list[Problem]:
+    """BTCUSDT-1h-2024-01 and BTCUSDT-1h-2024-02, where one ends before the other begins, are months of one asset."""
+    families: dict[str, list[Columns]] = {}
+    for part in parts:
+        if len(names := set(part.asset.tolist())) == 1:
+            families.setdefault(_DATES_AT_THE_END.sub("", names.pop()) or Path(where).name, []).append(part)
+    said = []
+    for name, family in families.items():
+        family.sort(key=lambda part: int(part.time.min()))
+        if len(family) < 2 or any(a.time.max() >= b.time.min() for a, b in pairwise(family)):
+            continue
+        if len({str(part.asset[0]) for part in family}) == len(family):  # named by their files
+            text = f"{len(family)} files that follow each other in time are one asset, {name}"
+            said.append(Problem(None, "read as", text, "note", where))
+            for part in family:
+                part.asset = np.full(len(part.asset), name)
+    return said
 
 
 def _assemble(parts: list[Columns], name: str, config: DataConfig) -> Bars:

@@ -13,7 +13,8 @@ __all__ = ["read_times"]
 
 _OFFSET = r"(Z|[+-]\d{2}(?::?\d{2})?)\s*$"
 _ZONE = r" ((?:Africa|America|Asia|Atlantic|Australia|Europe|Pacific|US|Etc)/[A-Za-z_/+\-0-9]+|UTC|GMT)$"
-_DAYS = ("%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%y", "%d %b %y", "%Y%m%d")
+_DAYS = ("%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%y", "%d %b %y", "%Y%m%d", "%Y-%m-%d")
+_WRITE = "write times as 2024-01-31 09:30:00, or as seconds since 1970"
 # A zone with daylight saving changes its offset by one hour, months apart; anything else is a mixture of zones.
 _DAYLIGHT_HOURS, _DAYLIGHT_DAYS = 1.0, 60.0
 # Epoch numbers of 1973..5138 in seconds; the factor of 1000 between units leaves no overlap.
@@ -72,7 +73,16 @@ def _read_epoch(
         Problem(int(rows[i]), "impossible date", f"{numbers[i]} is no epoch time (seconds, ms, µs or ns)", where=where)
         for i in unread
     ]
+    if len(unread) == len(numbers) > 1:
+        return nanoseconds, [_unknown_form(f"{numbers[0]:.15g}", rows, where)]
     return nanoseconds, problems
+
+
+def _unknown_form(first: str, rows: NDArray[np.int64], where: str) -> Problem:
+    """Not one time of the column can be read: it is not the lines that are wrong."""
+    return Problem(
+        int(rows[0]), "impossible date", f"{first!r} is in no form of time that is known; {_WRITE}", where=where
+    )
 
 
 def _read_text(
@@ -85,11 +95,16 @@ def _read_text(
     offsets = text.str.extract(_OFFSET, expand=False)
     # A date alone ("2024-01-02") ends like an offset ("01-02" does not, "-0102" would), so a clock is required.
     aware = offsets.notna() & text.str.contains(":", regex=False)
-    parsed = _in_reach(_parse(text, utc=bool(aware.any())))
+    parsed, said = _parse(text, utc=bool(aware.any()))
+    parsed = _in_reach(parsed)
     problems = [
         Problem(int(rows[i]), "impossible date", f"{text.iloc[i]!r} is no date; correct or drop the line", where=where)
         for i in np.flatnonzero(parsed.isna().to_numpy())
     ]
+    if len(problems) == len(text) > 1:
+        problems = [_unknown_form(str(text.iloc[0]), rows, where)]
+    if said:
+        problems.append(Problem(None, "read as", said, "warning", where))
     if not aware.any():
         nanoseconds, more = _localise(parsed, rows, where, time_zone)
         return nanoseconds, problems + more
@@ -98,7 +113,8 @@ def _read_text(
     return nanoseconds, problems + _mixed_zones(offsets, aware & known, known, nanoseconds, rows, where)
 
 
-def _parse(text: "pd.Series[str]", *, utc: bool) -> "pd.Series[pd.Timestamp]":
+def _parse(text: "pd.Series[str]", *, utc: bool) -> tuple["pd.Series[pd.Timestamp]", str]:
+    """Times, and what had to be guessed."""
     sample = text[text != ""].head(1000)
     parts = r"\d{{1,2}}\{0}\d{{1,2}}\{0}(\d{{4}}|\d{{2}})\b"
     separator = next((c for c in "./" if sample.str.match(parts.format(c)).mean() > 0.5), None)
@@ -107,19 +123,42 @@ def _parse(text: "pd.Series[str]", *, utc: bool) -> "pd.Series[pd.Timestamp]":
         year = "%Y" if sample.str.contains(r"\d{4}", regex=True).mean() > 0.5 else "%y"
         orders = [separator.join(order) + clock for order in (("%m", "%d", year), ("%d", "%m", year))]
         month_first, day_first = (pd.to_datetime(text, format=form, errors="coerce", utc=utc) for form in orders)
-        # 31.12.2024 has the day first. 12/31/2024 has the month first, unless the days then make no sense.
-        # Where both are in order, bars lie close together: 1, 2 and 3 February, not the first of three months.
-        day_wins = (_disorder(day_first), _span(day_first)) < (_disorder(month_first), _span(month_first))
-        return day_first if separator == "." or day_wins else month_first
-    if sample.str.match(r"\d{8}( |$)|[A-Za-z]{3,}|\d{1,2}[ -][A-Za-z]{3}").mean() > 0.5:
+        if separator == ".":
+            return day_first, ""  # 31.12.2024: no one writes the month first with dots
+        return _in_either_order(month_first, day_first, str(sample.iloc[-1]))
+    if "%p" in clock or sample.str.match(r"\d{8}( |$)|[A-Za-z]{3,}|\d{1,2}[ -][A-Za-z]{3}").mean() > 0.5:
         for day in _DAYS:
             if pd.to_datetime(sample, format=day + clock, errors="coerce").notna().mean() > 0.5:
-                return pd.to_datetime(text, format=day + clock, errors="coerce", utc=utc)
-    return pd.to_datetime(text, format="ISO8601", errors="coerce", utc=utc)
+                return pd.to_datetime(text, format=day + clock, errors="coerce", utc=utc), ""
+    return pd.to_datetime(text, format="ISO8601", errors="coerce", utc=utc), ""
+
+
+def _in_either_order(
+    month_first: "pd.Series[pd.Timestamp]", day_first: "pd.Series[pd.Timestamp]", example: str
+) -> tuple["pd.Series[pd.Timestamp]", str]:
+    """12/31/2024 has the month first, 31/12/2024 the day: the order in which more days exist and run in order.
+
+    Where no day is above the twelfth both may. Bars are equally far apart, so the calmer steps are right: the firsts of
+    twelve months, not twelve days and then a year without any. Where that is the same too, bars lie close together.
+    """
+    disorder = (_disorder(month_first), _disorder(day_first))
+    if disorder[0] != disorder[1] or month_first.equals(day_first):
+        return (day_first if disorder[1] < disorder[0] else month_first), ""
+    day_wins = (_unevenness(day_first), _span(day_first)) < (_unevenness(month_first), _span(month_first))
+    words = "the day" if day_wins else "the month"
+    said = f"{words} comes first in {example!r}, which may be wrong: every date here has two meanings; {_WRITE}"
+    return (day_first if day_wins else month_first), said
 
 
 def _span(times: "pd.Series[pd.Timestamp]") -> float:
     return float((times.max() - times.min()).total_seconds()) if times.notna().any() else 0.0
+
+
+def _unevenness(times: "pd.Series[pd.Timestamp]") -> float:
+    """The longest way from a day to the next, in usual ones, to the nearest power of two: 0 where all are alike."""
+    days = np.unique(times.dropna().to_numpy().astype("datetime64[D]").astype(np.int64))
+    steps = np.diff(days)
+    return 0.0 if len(steps) == 0 else float(np.round(np.log2(steps.max() / np.median(steps))))
 
 
 def _disorder(times: "pd.Series[pd.Timestamp]") -> float:
@@ -137,6 +176,8 @@ def _in_reach(times: "pd.Series[pd.Timestamp]") -> "pd.Series[pd.Timestamp]":
 def _clock(time: str) -> str:
     if re.search(r" \d{6}$", time):
         return " %H%M%S"
+    if re.search(r" \d{1,2}-[AaPp][Mm]$", time):
+        return " %I-%p"  # as CryptoDataDownload wrote hours
     found = re.search(r" \d{1,2}:\d{2}(:\d{2})?(\.\d+)?( ?[AaPp][Mm])?", time)
     if found is None:
         return ""
@@ -186,7 +227,9 @@ def _mixed_zones(
     names = offsets.where(aware).replace("Z", "+00:00").str.replace(":", "", regex=False)
     hours = names.map(_hours, na_action="ignore").to_numpy(np.float64)
     at = np.flatnonzero(aware.to_numpy())
-    changes = at[1:][np.diff(hours[at]) != 0.0]
+    at = at[np.argsort(nanoseconds[at], kind="stable")]  # in a long table each asset begins anew
+    places = np.flatnonzero(np.diff(hours[at]) != 0.0) + 1
+    changes = at[places]
     if len(changes) == 0:
         return problems
     days_apart = np.diff(nanoseconds[changes]) / 86_400e9
@@ -197,10 +240,10 @@ def _mixed_zones(
         Problem(
             int(rows[i]),
             "mixed time zones",
-            f"offset {offsets.iloc[i]} after {offsets.iloc[at[np.searchsorted(at, i) - 1]]}; store the file in UTC",
+            f"offset {offsets.iloc[i]} after {offsets.iloc[before]}; store the file in UTC",
             where=where,
         )
-        for i in changes
+        for i, before in zip(changes, at[places - 1], strict=True)
     ]
 
 

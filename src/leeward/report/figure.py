@@ -86,11 +86,16 @@ def line(strategy: str, x: Sequence[str | float | None], y: Iterable[float], /, 
     return trace | changes
 
 
-def level(value: float, label: str, *, tone: str = "bad", axis: str = "y") -> dict[str, Any]:
-    """Layout pieces of a horizontal (axis "y") or vertical ("x") line with its label."""
+def level(
+    value: float, label: str, *, tone: str = "bad", axis: str = "y", beside: Sequence[Sequence[float | None]] = ()
+) -> dict[str, Any]:
+    """Layout pieces of a horizontal (axis "y") or vertical ("x") line with its label.
+
+    The label of a horizontal one stands at the end, and on the side, where the curves `beside` it are farthest.
+    """
     across = {"x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value, "yref": "y"}
     upright = {"y0": 0, "y1": 1, "yref": "paper", "x0": value, "x1": value, "xref": "x"}
-    at = {"x": 1, "xref": "paper", "xanchor": "right", "y": value, "yanchor": "bottom"}
+    at = {"xref": "paper", "y": value} | _free_place(value, beside)
     up = {"x": value, "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "top", "xshift": 3}
     style = {"color": color(tone), "width": 1.4, "dash": "dash"}
     return {
@@ -101,6 +106,20 @@ def level(value: float, label: str, *, tone: str = "bad", axis: str = "y") -> di
             | (at if axis == "y" else up)
         ],
     }
+
+
+def _free_place(value: float, curves: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    known = [[y for y in curve if y is not None and np.isfinite(y)] for curve in curves]
+    third = [max(1, len(curve) // 3) for curve in known]
+    ends = {
+        1: [y for curve, n in zip(known, third, strict=True) for y in curve[-n:]],  # on the right
+        0: [y for curve, n in zip(known, third, strict=True) for y in curve[:n]],
+    }
+    distance = {side: min((abs(y - value) for y in near), default=0.0) for side, near in ends.items()}
+    side = max(ends, key=lambda end: distance[end])
+    below = sum(y < value for y in ends[side])
+    above_the_line = 2 * below >= len(ends[side])
+    return {"x": side, "xanchor": "right" if side else "left", "yanchor": "bottom" if above_the_line else "top"}
 
 
 def in_sight(limit: float, drawn: Sequence[float]) -> bool:

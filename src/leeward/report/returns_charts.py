@@ -65,7 +65,7 @@ def rolling_charts(stored: StoredBacktest) -> list[Figure]:
     drawn = [value for trace in tails for value in trace["y"] if value is not None]
     beyond = ""
     if metrics.limit is not None and in_sight(metrics.limit, drawn):
-        tail_layout |= level(metrics.limit, f"limit {percent(metrics.limit)}")
+        tail_layout |= level(metrics.limit, f"limit {percent(metrics.limit)}", beside=[trace["y"] for trace in tails])
     elif metrics.limit is not None:
         beyond = f" The limit of {percent(metrics.limit)} is far below."
     return [

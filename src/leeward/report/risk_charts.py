@@ -13,6 +13,8 @@ from leeward.report.figure import Figure, Trace, color, in_sight, level, numbers
 
 __all__ = ["tails_chart", "sharpes_chart", "differences_chart", "timing_chart"]
 
+_HEADROOM = 1.2  # of the highest bar: the label above must not cover it
+
 
 def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
     """CVaR with its interval, per split and strategy, and the limit."""
@@ -73,12 +75,15 @@ def timing_chart(metrics: Metrics) -> Figure | None:
         "showlegend": False,
         "hovertemplate": "Sharpe %{x:.2f}: %{y:.1%}<extra></extra>",
     }
+    highest = float(counts.max()) / len(null)
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "Sharpe ratio, a year"}, "type": "linear"},
-        "yaxis": {"title": {"text": "share of shifts"}, "tickformat": ".0%"},
+        "yaxis": {"title": {"text": "share of shifts"}, "tickformat": ".0%", "range": [0.0, _HEADROOM * highest]},
         "bargap": 0.08,
         "hovermode": "closest",
     } | level(timing.score, f"agent, percentile {timing.percentile:.0f}", tone="accent", axis="x")
+    if timing.score > (edges[0] + edges[-1]) / 2.0:  # to the left of a line on the right, where there is room
+        layout["annotations"][0] |= {"xanchor": "right", "xshift": -3}
     note = f"The agent's own targets shifted by {len(null)} offsets in time: same positions, same costs, other days."
     return Figure("timing", "Timing against chance", note, [trace], layout, height=230)
 

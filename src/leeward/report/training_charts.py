@@ -49,7 +49,7 @@ def training_charts(progress: pd.DataFrame, *, limit: float | None = None) -> li
             "showlegend": False,
         }
         if metric == metrics.RISK_CVAR_MEASURED and limit is not None:
-            layout |= level(limit, f"limit {percent(limit)}")
+            layout |= level(limit, f"limit {percent(limit)}", beside=[values[rows].tolist()])
         key = "train_" + name.replace("/", "_")
         curve = line(AGENT, numbers(steps[rows]), values[rows], name=name)
         curve["line"]["width"] = 1.6

@@ -129,6 +129,19 @@ class TrainedOn:
                 f"the median volume of {bars.assets[far]} is {ratio[far]:.3g} times that of training; price impact "
                 "depends on it",
             )
+        lost, gained = (
+            np.isnan(ratio) & np.isfinite(self.volume),
+            np.isfinite(_median_volume(bars)) & np.isnan(self.volume),
+        )
+        if lost.any():
+            names = ", ".join(np.array(bars.assets)[lost])
+            yield (
+                "no volume",
+                f"{names} had a volume in training: here orders cost no price impact, and volume features are blank",
+            )
+        if gained.any():
+            names = ", ".join(np.array(bars.assets)[gained])
+            yield "new volume", f"{names} had no volume in training: here orders cost price impact, there they did not"
         new = sorted(set(bars.extra) - set(self.features))
         if new:
             yield "columns not used", f"{', '.join(new)}: not trained with, so the agent does not see them"

@@ -20,6 +20,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import LinearSchedule
 
 from leeward.algorithm.ppo import DistributionalPPO
+from leeward.algorithm.risk_constraint import LimitVerdict
 from leeward.backtest import run_policy
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
@@ -99,8 +100,8 @@ def train(
     resume: bool,
     parent: RunDir | None = None,
     notice: Callable[[str], None] = warnings.warn,
-) -> None:
-    """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`.
+) -> list[LimitVerdict]:
+    """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
     With a `parent` a new run begins with the weights of that one's best checkpoint. `notice` is told what a person
     should know: that a damaged checkpoint was passed over, or that versions differ.
@@ -131,6 +132,8 @@ def train(
     finally:
         model.processes.stop()
         logger.close()
+    control = model.engine.risk_control
+    return [] if control is None else control.verdicts()
 
 
 def _last_good(
