@@ -36,7 +36,7 @@ class Constants:
     price_of_deployed: bool = False  # ν of the envs without noise, for the case that binds them
     widest: bool = True  # the integral is relative to the widest gap; else to the unit, as the proportional part is
     grows: bool = True  # both are times 1 + the integral
-    narrowest: float = 0.1
+    narrowest: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ CHOICES = {
     "integral relative to the unit": Constants(widest=False),
     "gains that do not grow": Constants(grows=False),
     "neither": Constants(widest=False, grows=False),
-    "narrowest 0.3": Constants(narrowest=0.3),
+    "narrowest 0.1": Constants(narrowest=0.1),
     "lr_scale_end 1": Constants(lr_scale_end=1.0),
     "lr_scale_end 0.05": Constants(lr_scale_end=0.05),
 }

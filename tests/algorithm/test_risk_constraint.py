@@ -349,9 +349,9 @@ def test_how_many_rollouts_a_multiplier_needs_does_not_depend_on_the_spread_of_w
         raise AssertionError(f"the multiplier is {constraint.multiplier} after {count} rollouts")
 
     # It grows by a tenth of 1 + λ in each rollout, and ln(1 + 10) / ln(1.1) = 25.2.
-    assert {rollouts_to(10.0, spread, unit) for spread in (0.5, 5.0, 30.0) for unit in (1e-3, 1.0)} == {26}
-    # A gap of a fiftieth of the standard deviation is not worth hurrying for.
-    assert rollouts_to(10.0, 180.0, 1.0) > 100
+    assert {rollouts_to(10.0, spread, unit) for spread in (0.5, 2.0, 10.0) for unit in (1e-3, 1.0)} == {26}
+    # A gap of a seventeenth of the standard deviation is not worth hurrying for.
+    assert rollouts_to(10.0, 60.0, 1.0) > 100
 
 
 def test_a_tail_that_sits_on_its_lowest_value_still_costs() -> None:

@@ -89,7 +89,7 @@ class Ledger:
             averaged = math.sqrt(risk.smoothing / (2.0 - risk.smoothing)) if len(self.pool) == 1 else 1.0
             gap, unit = risk.limit - self.tail + risk.margin * error * averaged, max(abs(risk.limit), std)
             self.widest = max(0.97 * self.widest, abs(gap))
-            self.control(gap / unit, gap / max(self.widest, 0.1 * unit, 3.0 * error))
+            self.control(gap / unit, gap / max(self.widest, 0.3 * unit, 3.0 * error))
         # A policy that keeps its limit has its quantile above it.
         pivot = self.nu if risk.limit is None else max(self.nu, risk.limit)
         costs = np.zeros(variable.shape)

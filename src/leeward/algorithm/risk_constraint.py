@@ -34,7 +34,7 @@ _CLIMBING = 5  # rises of the multiplier in a row that are no longer noise
 # The multiplier's growth is relative to the widest gap of late, so that the number of rollouts it needs does not depend
 # on the spread of X. A gap below this share of the unit, or of so many standard errors, is not worth hurrying for; what
 # an untrained policy did is forgotten at this rate per rollout.
-_NARROWEST, _NOISE, _MEMORY = 0.1, 3.0, 0.97
+_NARROWEST, _NOISE, _MEMORY = 0.3, 3.0, 0.97
 
 
 @dataclass(frozen=True)
