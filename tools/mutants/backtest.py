@@ -39,13 +39,6 @@ MARKOV = f"{CALIBRATED}::test_christoffersen_is_the_markov_likelihood_ratio"
 
 MUTANTS = [
     row(
-        "the label of a limit covers the curves",
-        "report/figure:_free_place",
-        "max(ends, key=lambda end: distance[end])",
-        "1",
-        "report/test_charts.py::test_the_label_of_a_limit_stands_where_the_curves_are_not",
-    ),
-    row(
         "the label of the agent's timing leaves the chart",
         "report/risk_charts:timing_chart",
         "timing.score > (edges[0] + edges[-1]) / 2.0",

@@ -14,8 +14,22 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.backtest.strategies import strategy_of
+from leeward.backtest.wording import percent
 
-__all__ = ["Figure", "Trace", "MOST_POINTS", "line", "in_sight", "level", "numbers", "plain", "stamps", "thin", "color"]
+__all__ = [
+    "Figure",
+    "Trace",
+    "MOST_POINTS",
+    "line",
+    "in_sight",
+    "level",
+    "limit_line",
+    "numbers",
+    "plain",
+    "stamps",
+    "thin",
+    "color",
+]
 
 Trace = dict[str, Any]
 _INTRADAY, _TICKS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), 6
@@ -86,40 +100,27 @@ def line(strategy: str, x: Sequence[str | float | None], y: Iterable[float], /, 
     return trace | changes
 
 
-def level(
-    value: float, label: str, *, tone: str = "bad", axis: str = "y", beside: Sequence[Sequence[float | None]] = ()
-) -> dict[str, Any]:
-    """Layout pieces of a horizontal (axis "y") or vertical ("x") line with its label.
-
-    The label of a horizontal one stands at the end, and on the side, where the curves `beside` it are farthest.
-    """
-    across = {"x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value, "yref": "y"}
-    upright = {"y0": 0, "y1": 1, "yref": "paper", "x0": value, "x1": value, "xref": "x"}
-    at = {"xref": "paper", "y": value} | _free_place(value, beside)
-    up = {"x": value, "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "top", "xshift": 3}
+def level(value: float, label: str, *, tone: str = "bad") -> dict[str, Any]:
+    """Layout pieces of a vertical line with its label."""
     style = {"color": color(tone), "width": 1.4, "dash": "dash"}
+    upright = {"y0": 0, "y1": 1, "yref": "paper", "x0": value, "x1": value, "xref": "x"}
+    up = {"x": value, "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "top", "xshift": 3}
+    font = {"size": 11, "color": color(tone)}
+    text = {"text": label, "showarrow": False, "bgcolor": color("card"), "font": font, "borderpad": 1}
+    return {"shapes": [{"type": "line", "line": style} | upright], "annotations": [text | up]}
+
+
+def limit_line(limit: float, x: Sequence[str | float | None]) -> Trace:
+    """The limit across a chart over time. The legend names it: a label beside the line would cover the curves there."""
     return {
-        "shapes": [{"type": "line", "line": style} | (across if axis == "y" else upright)],
-        "annotations": [
-            {"text": label, "showarrow": False, "bgcolor": color("card")}
-            | {"font": {"size": 11, "color": color(tone)}, "borderpad": 1}
-            | (at if axis == "y" else up)
-        ],
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"limit {percent(limit)}",
+        "x": [x[0], x[-1]],
+        "y": [limit, limit],
+        "line": {"color": color("bad"), "width": 1.4, "dash": "dash"},
+        "hoverinfo": "skip",
     }
-
-
-def _free_place(value: float, curves: Sequence[Sequence[float | None]]) -> dict[str, Any]:
-    known = [[y for y in curve if y is not None and np.isfinite(y)] for curve in curves]
-    third = [max(1, len(curve) // 3) for curve in known]
-    ends = {
-        1: [y for curve, n in zip(known, third, strict=True) for y in curve[-n:]],  # on the right
-        0: [y for curve, n in zip(known, third, strict=True) for y in curve[:n]],
-    }
-    distance = {side: min((abs(y - value) for y in near), default=0.0) for side, near in ends.items()}
-    side = max(ends, key=lambda end: distance[end])
-    below = sum(y < value for y in ends[side])
-    above_the_line = 2 * below >= len(ends[side])
-    return {"x": side, "xanchor": "right" if side else "left", "yanchor": "bottom" if above_the_line else "top"}
 
 
 def in_sight(limit: float, drawn: Sequence[float]) -> bool:

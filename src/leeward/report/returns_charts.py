@@ -12,7 +12,7 @@ from leeward.backtest.files import StoredBacktest
 from leeward.backtest.result import cash_returns
 from leeward.backtest.strategies import AGENT, BUY_AND_HOLD, strategy_of
 from leeward.backtest.wording import number, percent, share
-from leeward.report.figure import Figure, Trace, color, in_sight, level, line, numbers, stamps, thin
+from leeward.report.figure import Figure, Trace, color, in_sight, level, limit_line, line, numbers, stamps, thin
 
 __all__ = ["equity_chart", "drawdown_chart", "rolling_charts", "months_chart", "distribution_chart"]
 
@@ -65,7 +65,7 @@ def rolling_charts(stored: StoredBacktest) -> list[Figure]:
     drawn = [value for trace in tails for value in trace["y"] if value is not None]
     beyond = ""
     if metrics.limit is not None and in_sight(metrics.limit, drawn):
-        tail_layout |= level(metrics.limit, f"limit {percent(metrics.limit)}", beside=[trace["y"] for trace in tails])
+        tails.append(limit_line(metrics.limit, x))
     elif metrics.limit is not None:
         beyond = f" The limit of {percent(metrics.limit)} is far below."
     return [
@@ -139,10 +139,10 @@ def distribution_chart(stored: StoredBacktest) -> Figure:
     if BUY_AND_HOLD in metrics.strategies:
         traces.append(_outline(BUY_AND_HOLD, np.log1p(stored.returns(BUY_AND_HOLD)), edges))
     table = metrics.strategies[AGENT].performance
-    marks = [level(table["var"], "VaR", tone="ink-2", axis="x"), level(table["cvar"], "CVaR", tone="accent", axis="x")]
+    marks = [level(table["var"], "VaR", tone="ink-2"), level(table["cvar"], "CVaR", tone="accent")]
     seen = metrics.limit is not None and in_sight(metrics.limit, [reach, table["cvar"]])
     if metrics.limit is not None and seen:
-        marks.append(level(metrics.limit, "limit", axis="x"))
+        marks.append(level(metrics.limit, "limit"))
     for height, mark in enumerate(sorted(marks, key=lambda m: m["shapes"][0]["x0"])):
         mark["annotations"][0]["yshift"] = -14 * height  # near lines must not write over each other
     layout = {

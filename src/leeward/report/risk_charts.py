@@ -24,7 +24,7 @@ def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
     traces = _forest(splits, "cvar")
     drawn = [value for trace in traces for value in trace["x"] if value is not None]
     if first.limit is not None and in_sight(first.limit, drawn):
-        layout |= level(first.limit, f"limit {percent(first.limit)}", axis="x")
+        layout |= level(first.limit, f"limit {percent(first.limit)}")
     elif first.limit is not None:
         note += f" The limit of {percent(first.limit)} is far below."
     return Figure("tails", "Tail in and out of sample", note, traces, layout)
@@ -55,7 +55,7 @@ def differences_chart(metrics: Metrics) -> Figure | None:
         "hovertemplate": "%{x:.2f}<extra></extra>",
     }
     names = [f"minus {strategy_of(name).label}" for name in rows]
-    layout = _layout("difference of Sharpe ratios", "", names) | level(0.0, "", tone="ink-3", axis="x")
+    layout = _layout("difference of Sharpe ratios", "", names) | level(0.0, "", tone="ink-3")
     note = "On the same resampled bars, so that what both share cancels. An interval across 0 shows nothing."
     return Figure("differences", "Against the baselines", note, [trace], layout, height=230)
 
@@ -81,7 +81,7 @@ def timing_chart(metrics: Metrics) -> Figure | None:
         "yaxis": {"title": {"text": "share of shifts"}, "tickformat": ".0%", "range": [0.0, _HEADROOM * highest]},
         "bargap": 0.08,
         "hovermode": "closest",
-    } | level(timing.score, f"agent, percentile {timing.percentile:.0f}", tone="accent", axis="x")
+    } | level(timing.score, f"agent, percentile {timing.percentile:.0f}", tone="accent")
     if timing.score > (edges[0] + edges[-1]) / 2.0:  # to the left of a line on the right, where there is room
         layout["annotations"][0] |= {"xanchor": "right", "xshift": -3}
     note = f"The agent's own targets shifted by {len(null)} offsets in time: same positions, same costs, other days."

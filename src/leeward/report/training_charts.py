@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from leeward.backtest.strategies import AGENT
-from leeward.backtest.wording import percent
-from leeward.report.figure import Figure, level, line, numbers, thin
+from leeward.report.figure import Figure, limit_line, line, numbers, thin
 from leeward.telemetry import metrics
 
 __all__ = ["training_charts"]
@@ -48,10 +47,12 @@ def training_charts(progress: pd.DataFrame, *, limit: float | None = None) -> li
             "yaxis": {"title": {"text": unit}, "nticks": 5, "tickformat": "~g"},
             "showlegend": False,
         }
-        if metric == metrics.RISK_CVAR_MEASURED and limit is not None:
-            layout |= level(limit, f"limit {percent(limit)}", beside=[values[rows].tolist()])
         key = "train_" + name.replace("/", "_")
-        curve = line(AGENT, numbers(steps[rows]), values[rows], name=name)
+        curve = line(AGENT, numbers(steps[rows]), values[rows], name=name, showlegend=False)
         curve["line"]["width"] = 1.6
-        figures.append(Figure(key, title, name, [curve], layout, height=200))
+        drawn = [curve]
+        if metric == metrics.RISK_CVAR_MEASURED and limit is not None:
+            drawn.append(limit_line(limit, curve["x"]))
+            layout["showlegend"] = True
+        figures.append(Figure(key, title, name, drawn, layout, height=200))
     return figures
