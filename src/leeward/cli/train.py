@@ -58,7 +58,15 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         try:
             with _view(console, quiet=quiet, json_lines=json_lines) as view:
                 going_on = start.resume is not None
-                train(run, market, view.update, resume=going_on, parent=parent, notice=lambda line: say(console, line))
+                train(
+                    run,
+                    market,
+                    view.update,
+                    resume=going_on,
+                    parent=parent,
+                    notice=lambda line: say(console, line),
+                    tell=view.alert,
+                )
         except Interrupted as end:
             say(console, f"Stopped after a whole update. Continue with: leeward train --resume {run.path}")
             raise SystemExit(128 + end.number) from None
