@@ -70,6 +70,8 @@ class Guard:
             max_entropy=math.fsum(math.log(n) for n in head.choices) if head.choices else None,
             noise_scale=float(head.log_scale.exp().mean()) if isinstance(head, GaussianHead) else 1.0,
             ceilings=tuple(each.ceiling for each in settings.risk),
+            several_steps=settings.n_epochs > 1
+            or (settings.batch_size is not None and settings.batch_size < settings.n_steps * model.processes.n_envs),
             support=settings.critic == "categorical",
         )
 

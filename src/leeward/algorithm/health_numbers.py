@@ -23,9 +23,8 @@ __all__ = ["Weights", "network_numbers", "rollout_looks", "target_looks"]
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
 _DORMANT = 0.025  # of the mean activity of a layer's units (Sokar et al. 2023, arXiv:2302.12902, τ)
 _ENERGY = 0.99
-_TELLING = 10.0  # standard errors from which on a slope is told apart from 1
+_TELLING = 10.0  # standard errors from which on a slope is told apart from 1; neighbouring steps share their noise
 _SMALL = 0.1  # RMS of weights below which a change is not relative to them
-_CORRELATED = 20.0  # neighbouring steps share their noise: so many count as one
 
 
 def _some(n: int, most: int) -> list[int]:
@@ -204,7 +203,7 @@ def _slope_dev(policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, se
         return 0.0
     slope = float((centred * other).sum()) / power
     noise = float((other - slope * centred).square().mean())
-    error = math.sqrt(noise * _CORRELATED / power)
+    error = math.sqrt(noise / power)
     return abs(slope - 1.0) if abs(slope - 1.0) > _TELLING * error else 0.0
 
 

@@ -520,12 +520,13 @@ class DistributionalPPO(BaseAlgorithm):
     def _judge(self, numbers: Numbers) -> None:
         """Let the health rules look at all that was reported since the last time."""
         if self.ep_info_buffer and len(self.ep_info_buffer) >= _ENOUGH_EPISODES:
-            numbers[metrics.EP_REW_MEAN] = float(safe_mean([info["r"] for info in self.ep_info_buffer]))
+            returns = [float(info["r"]) for info in self.ep_info_buffer]
+            numbers |= {metrics.EP_REW_MEAN: float(np.mean(returns)), metrics.EP_REW_STD: float(np.std(returns))}
         series = self.guard.watch(numbers)
         self.last_metrics |= {metric.name: value for metric, value in series.items()}
-        shown = {metrics.ROUND_FPS: numbers[metrics.ROUND_FPS]} | series
-        for metric, value in shown.items():
-            self.logger.record(metric.name, value, exclude="stdout")
+        for metric, value in (numbers | series).items():
+            if metric != metrics.EP_REW_MEAN:  # SB3's, which is written with its own
+                self.logger.record(metric.name, value, exclude="stdout")
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write what was recorded, under SB3's keys for time and episodes."""

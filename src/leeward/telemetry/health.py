@@ -35,6 +35,7 @@ class Facts:
     max_entropy: float | None = None  # nats, of discrete actions
     noise_scale: float = 1.0  # what the schedule of the exploration noise multiplies its width by
     ceilings: tuple[float, ...] = ()  # of the multipliers, one for each constraint
+    several_steps: bool = True  # an update takes more than one; the KL of the first is 0 by itself
     support: bool = False  # the critics' atoms have a support that moves
 
 

@@ -79,6 +79,7 @@ def _section(title: str) -> Callable[..., Metric]:
 
 _kept = _section("Kept from Stable-Baselines3")
 EP_REW_MEAN = _kept("rollout/ep_rew_mean", "reward", "mean return of the last episodes", needs="Monitor", shown=True)
+EP_REW_STD = _kept("rollout/ep_rew_std", "reward", "standard deviation of their returns", needs="Monitor")
 EP_LEN_MEAN = _kept("rollout/ep_len_mean", "steps", "mean length of the last episodes", needs="Monitor", shown=True)
 SUCCESS_RATE = _kept(
     "rollout/success_rate", "fraction", "share of successful episodes", needs='info["is_success"]', shown=True

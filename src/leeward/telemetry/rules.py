@@ -63,11 +63,12 @@ def _width(history: History) -> Reading | None:
 
 
 def _has_not_learned(history: History) -> bool:
-    """No sign that the narrow policy is a good one: its return is not clearly above that of the start."""
-    now, first, peak = history.get(m.EP_REW_MEAN), *(x.get(m.EP_REW_MEAN.name) for x in (history.first, history.peak))
-    if now is None or first is None or peak is None:
+    """The return is not above that of the start by the spread of single episodes, or has fallen back since."""
+    now, spread = history.get(m.EP_REW_MEAN), history.get(m.EP_REW_STD)
+    first, peak = (values.get(m.EP_REW_MEAN.name) for values in (history.first, history.peak))
+    if now is None or spread is None or first is None or peak is None:
         return True
-    return peak <= first or now < first + 0.5 * (peak - first)
+    return now - first <= spread or now < 0.5 * (first + peak)
 
 
 def _swing(values: tuple[float, ...]) -> float | None:
@@ -381,7 +382,7 @@ _TABLE = (
     ),
     Rule(
         "policy_not_moving", "warn", (m.KL_EXACT, m.CLIP_FRACTION, m.LEARNING_RATE, m.KL_STOP_EPOCH),
-        only_if(lambda h: _learns(h) and _mid_training(h), _kl_without_clips), 1e-8, "below",
+        only_if(lambda h: _learns(h) and _mid_training(h) and h.facts.several_steps, _kl_without_clips), 1e-8, "below",
         what="KL divergence of an update, in nats, with a learning rate above 0",
         cause="no gradient reaches the actor, or all advantages are the same",
         remedy="look at train/advantage_std_raw and train/update_ratio/<module> of the actor",
@@ -389,14 +390,13 @@ _TABLE = (
         persistence=2,
     ),
     Rule(
-        "reward_constant", "warn", (m.WARN_REWARD_CONSTANT, m.REWARD_MEAN, m.EP_REW_MEAN),
-        only_if(lambda h: h.get(m.REWARD_MEAN) == 0.0 or _has_not_learned(h), largest(m.WARN_REWARD_CONSTANT)), 0.5,
-        "above",
+        "reward_constant", "warn", (m.WARN_REWARD_CONSTANT, m.EP_REW_MEAN, m.EP_REW_STD),
+        only_if(_has_not_learned, largest(m.WARN_REWARD_CONSTANT)), 0.5, "above",
         what="no two returns of the rollout can differ",
         cause="the goal was never reached, or the env gives no reward",
         remedy="explore more, make the reward denser, or check the env",
         check="train/reward_std is 0",
-        persistence=2,
+        persistence=5,
     ),
     Rule(
         "advantages_without_spread", "warn", (m.WARN_ADVANTAGES_STD_BELOW_FLOOR,),
@@ -433,7 +433,7 @@ _TABLE = (
         persistence=3,
     ),
     Rule(
-        "exploration_collapsed", "warn", (m.POLICY_ENTROPY, m.STD, m.EP_REW_MEAN),
+        "exploration_collapsed", "warn", (m.POLICY_ENTROPY, m.STD, m.EP_REW_MEAN, m.EP_REW_STD),
         only_if(lambda h: _mid_training(h) and _has_not_learned(h), _width), 0.05, "below",
         what="entropy (or standard deviation) of the policy over that of its start, while the return has not risen",
         cause="exploration collapsed before anything was learned",
@@ -502,7 +502,7 @@ _TABLE = (
         persistence=2,
     ),
     Rule(
-        "feature_constant", "info", (m.OBS_CONSTANT,), largest(m.OBS_CONSTANT), 0.0, "above",
+        "feature_constant", "info", (m.OBS_CONSTANT,), largest(m.OBS_CONSTANT), 0.25, "above",
         what="share of the features that have one value in the rollout",
         cause="a feature that says nothing: a column that is missing, clipped, or the same for all",
         remedy="leave it out, or check how it is made",
@@ -727,7 +727,6 @@ _TABLE = (
         cause="all observations look alike to the policy: dead units, a saturated memory, constant observations",
         remedy="look at train/dormant_units, lstm/saturation_layer0 and rollout/obs_constant",
         check="train/feature_rank",
-        persistence=2,
     ),
     # --- risk ---
     Rule(
