@@ -209,7 +209,7 @@ class Engine:
             policy.optimizer.generator = now.shared_stream(streams.OPTIMIZER)
         policy.set_training_mode(False)
         looks = rollout_looks(policy, rollout, rank_too=now.number % _RANK_EVERY == 0)
-        looks |= target_looks(policy, rollout, targets, self.settings)
+        looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
         change = self.critic_unit.follow(policy, targets.samples, rollout, plan, group)
         weights = self._coefficients(now.remaining, group.n_envs(B))
         numbers = looks | targets.numbers | change.numbers

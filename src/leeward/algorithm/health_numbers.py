@@ -4,6 +4,7 @@ All of it together costs a few percent of a short round at most; nothing here ch
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["Weights", "network_numbers", "rollout_looks", "target_looks"]
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
+_ACTIONS = 1024  # that are counted
 _DORMANT = 0.025  # of the mean activity of a layer's units (Sokar et al. 2023, arXiv:2302.12902, τ)
 _ENERGY = 0.99
 _TELLING = 10.0  # standard errors from which on a slope is told apart from 1; neighbouring steps share their noise
@@ -132,8 +134,10 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     """Actions: one that is always taken, or bounds that are always met."""
     actions, head = rollout.actions.flatten(0, 1), policy.action_head
     if head.choices:
-        _, counts = torch.unique(actions.long(), dim=0, return_counts=True)
-        return {metrics.TOP_ACTION_SHARE: float(counts.max()) / len(actions)}
+        some = actions[_some(len(actions), _ACTIONS)].long()
+        one = some.shape[1] == 1
+        counts = torch.bincount(some[:, 0]) if one else torch.unique(some, dim=0, return_counts=True)[1]
+        return {metrics.TOP_ACTION_SHARE: float(counts.max()) / len(some)}
     if isinstance(head, GaussianHead) and not policy.squash_output:
         moved = (head.to_env(actions).reshape(actions.shape) != actions).float().mean()
         return {metrics.ACTION_AT_BOUND: float(moved)}
@@ -141,41 +145,51 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
 
 
 @torch.no_grad()
-def target_looks(policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings) -> Numbers:
-    """Do advantages and value targets follow from this rollout, by the settings' discount?"""
+def target_looks(
+    policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings, *, number: int
+) -> Numbers:
+    """Do advantages and value targets follow from this rollout, by the settings' discount? Of some envs, others in the
+    next update: `number` is this one's."""
     gamma, lam, critic = settings.gamma, settings.gae_lambda, policy.critic
-    rewards, ended = rollout.rewards.double(), rollout.ended
-    values = critic.pessimistic(rollout.raw_values).double()
-    following = critic.pessimistic(rollout.raw_next_values).double()
-    raw = targets.raw_advantages.double()
-    residual = _residual(raw, rewards, values, following, rollout.terminated, ended, gamma, lam)
-    size = float(raw.std(correction=0)) + 1e-5 * float(torch.maximum(rewards.abs(), values.abs()).max()) + 1e-30
+    n_envs = rollout.shape[1]
+    envs = [(env + number) % n_envs for env in _some(n_envs, _ENVS)]
+    raw_values, raw_next = rollout.raw_values[:, envs], rollout.raw_next_values[:, envs]
+    steps = _Steps(rollout.rewards[:, envs].double(), rollout.terminated[:, envs], rollout.ended[:, envs])
+    values = critic.pessimistic(raw_values).double()
+    raw = targets.raw_advantages[:, envs].double()
+    residual = _residual(raw, steps, values, critic.pessimistic(raw_next).double(), gamma, lam)
+    size = float(raw.std(correction=0)) + 1e-5 * float(torch.maximum(steps.rewards.abs(), values.abs()).max()) + 1e-30
     off = float(residual.abs().max()) / size
     floored = bool(targets.numbers[metrics.WARN_ADVANTAGES_STD_BELOW_FLOOR])
     if settings.normalisation != "none" and not floored:
-        source = raw if targets.risk is None else targets.risk.advantages.double()
-        used = targets.advantages.double()
-        if rollout.risk is not None and rollout.risk.deployed is not None:
-            source, used = source[:, ~rollout.risk.deployed], used[:, ~rollout.risk.deployed]
+        source = raw if targets.risk is None else targets.risk.advantages[:, envs].double()
+        used = targets.advantages[:, envs].double()
+        deployed = None if rollout.risk is None else rollout.risk.deployed
+        if deployed is not None:
+            source, used = source[:, ~deployed[envs]], used[:, ~deployed[envs]]
         # Whatever the mode, within an env the normalised advantage is a straight line of the raw one.
         off = max(off, 1.0 - _least_correlation(source, used))
-    return {metrics.ADVANTAGE_DEV: off, metrics.TARGET_SLOPE_DEV: _slope_dev(policy, rollout, targets, settings)}
+    merged = critic.merge(raw_values).mean.double()
+    gap = _accumulated(steps, merged, critic.merge(raw_next).mean.double(), gamma, lam)
+    slope_dev = _slope_dev(gap, targets.samples[:, envs].mean(-1).double() - merged)
+    return {metrics.ADVANTAGE_DEV: off, metrics.TARGET_SLOPE_DEV: slope_dev}
+
+
+class _Steps(NamedTuple):
+    """What GAE reads of some envs beside values."""
+
+    rewards: Tensor  # (T, B) float64
+    terminated: Tensor  # (T, B) bool
+    ended: Tensor  # (T, B) bool
 
 
 def _residual(
-    advantages: Tensor,
-    rewards: Tensor,
-    values: Tensor,
-    following: Tensor,
-    terminated: Tensor,
-    ended: Tensor,
-    gamma: float,
-    lam: float,
+    advantages: Tensor, steps: _Steps, values: Tensor, following: Tensor, gamma: float, lam: float
 ) -> Tensor:  # (T, B) each
     """What is left of  A_t − δ_t − γλ (1 − ended_t) A_{t+1},  which is 0 for GAE; A_T is not in the rollout."""
-    deltas = rewards + gamma * following.masked_fill(terminated, 0.0) - values
+    deltas = steps.rewards + gamma * following.masked_fill(steps.terminated, 0.0) - values
     later = torch.cat((advantages[1:], torch.zeros_like(advantages[:1])))
-    return advantages - deltas - gamma * lam * later.masked_fill(ended, 0.0)
+    return advantages - deltas - gamma * lam * later.masked_fill(steps.ended, 0.0)
 
 
 def _least_correlation(a: Tensor, b: Tensor) -> float:  # (T, B) each
@@ -190,32 +204,25 @@ def _least_correlation(a: Tensor, b: Tensor) -> float:  # (T, B) each
     return float(((a * b).sum(0) / spreads.clamp(min=1e-30))[varied].min())
 
 
-def _slope_dev(policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings) -> float:
+def _slope_dev(gap: Tensor, ours: Tensor) -> float:  # (T, B) each
     """|slope − 1| of mean targets against λ-returns, both less the predicted mean; 0 unless it is telling."""
-    critic, gamma, lam = policy.critic, settings.gamma, settings.gae_lambda
-    merged, following = critic.merge(rollout.raw_values).mean, critic.merge(rollout.raw_next_values).mean
-    # The λ-return of the merged critics differs from that of the pessimistic baseline by a recursion of its own.
-    gap = _accumulated(rollout, merged, following, gamma, lam)
-    ours = (targets.samples.mean(-1) - merged).double().flatten()
-    centred, other = gap.flatten() - gap.mean(), ours - ours.mean()
+    centred, other = (gap - gap.mean()).flatten(), (ours - ours.mean()).flatten()
     power = float(centred.square().sum())
     if power <= 0.0 or not math.isfinite(power):
         return 0.0
     slope = float((centred * other).sum()) / power
     noise = float((other - slope * centred).square().mean())
-    error = math.sqrt(noise / power)
-    return abs(slope - 1.0) if abs(slope - 1.0) > _TELLING * error else 0.0
+    off = abs(slope - 1.0)
+    return off if off > _TELLING * math.sqrt(noise / power) else 0.0
 
 
-def _accumulated(rollout: RolloutBuffer, values: Tensor, following: Tensor, gamma: float, lam: float) -> Tensor:
-    """λ-returns less values, by NumPy: (T, B) float64."""
-    going = (~rollout.ended).cpu().numpy()
-    open_ended = (~rollout.terminated).cpu().numpy()
-    rewards, before, after = (x.double().cpu().numpy() for x in (rollout.rewards, values, following))
-    deltas = rewards + gamma * np.where(open_ended, after, 0.0) - before
+def _accumulated(steps: _Steps, values: Tensor, following: Tensor, gamma: float, lam: float) -> Tensor:
+    """λ-returns less values, (T, B), by NumPy: nothing of the engine's own arithmetic."""
+    deltas = (steps.rewards + gamma * following.masked_fill(steps.terminated, 0.0) - values).cpu().numpy()
+    carry = gamma * lam * (~steps.ended).double().cpu().numpy()
     found, running = np.empty_like(deltas), np.zeros(deltas.shape[1])
     for t in range(len(deltas) - 1, -1, -1):
-        running = deltas[t] + gamma * lam * np.where(going[t], running, 0.0)
+        running = deltas[t] + carry[t] * running
         found[t] = running
     return torch.as_tensor(found, device=values.device)
 
