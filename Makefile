@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check mutants speed fuzz kills soak licences clean
+.PHONY: help install demo test lint types check mutants faults speed fuzz kills soak licences clean
 
 help: ## show this list
 	@echo "Leeward: trading agents that know their own tail risk."
@@ -41,6 +41,9 @@ check: lint types test ## everything that must be green before a commit
 
 mutants: $(STAMP) ## put known faults back, one by one, and see the tests fail
 	@$(BIN)/python -m tools.mutants
+
+faults: $(STAMP) ## put faults into real training runs, one by one, and see which alert names each
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.faults
 
 speed: $(STAMP) ## has training become slow? time over that of its bare network
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed/check.py

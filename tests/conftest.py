@@ -8,7 +8,8 @@ from hypothesis import Phase, settings
 # With several workers each takes the next file when it has done its last: begun first, these leave nobody alone at the
 # end. Order matters little, as long as the longest is here and the last files are short.
 LONG = (
-    "training/test_resume.py", "algorithm/test_worker_pool.py", "training/test_seal.py", "training/test_interrupt.py",
+    "training/test_resume.py", "algorithm/test_worker_pool.py", "faults/test_gallery.py",
+    "training/test_seal.py", "training/test_interrupt.py",
     "algorithm/test_replicas.py", "algorithm/test_live_settings.py", "algorithm/test_two_threads.py",
     "architecture/test_doc_blocks.py", "telemetry/test_metrics.py", "support/test_risk_markets.py",
     "training/test_example.py",

@@ -11,7 +11,8 @@ LeewardError
 ├── RunDirectoryError                      a run directory is missing, locked or of another kind
 ├── WorkerFault                            a process of a run with n_jobs stopped; names it
 └── TrainingDiverged                       training cannot go on
-    └── NonFiniteUpdate                    too many updates in a row had a loss or gradient that is not finite
+    ├── NonFiniteUpdate                    too many updates in a row had a loss or gradient that is not finite
+    └── UnhealthyTraining                  a health rule saw an error, and the settings say to stop
 
 Each message says where, what was expected, what came, and what to do.
 """
@@ -31,6 +32,7 @@ __all__ = [
     "RunDirectoryError",
     "ShapeError",
     "TrainingDiverged",
+    "UnhealthyTraining",
     "WorkerFault",
     "did_you_mean",
 ]
@@ -86,6 +88,10 @@ class TrainingDiverged(LeewardError):
 
 class NonFiniteUpdate(TrainingDiverged):
     """Too many updates in a row had a loss or a gradient that is not finite."""
+
+
+class UnhealthyTraining(TrainingDiverged):
+    """A health rule of severity error fired, and `health.strict` or exhausted rollbacks end training."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

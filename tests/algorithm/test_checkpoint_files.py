@@ -129,7 +129,7 @@ def test_a_policy_alone_is_neither_saved_nor_loaded_as_a_pickle(tmp_path):
 
 def test_a_file_holds_every_argument_but_those_that_load_gives_itself():
     # By load's own arguments and keys; and a file does not decide where a log is written.
-    given = {"policy", "env", "device", "_init_setup_model", "tensorboard_log"}
+    given = {"policy", "env", "device", "_init_setup_model", "tensorboard_log", "on_alert"}
     assert set(inspect.signature(DistributionalPPO).parameters) - given == set(ARGUMENTS)
 
 
@@ -146,6 +146,7 @@ def test_every_argument_comes_back():
         "value_clip": {"mode": "per_quantile", "radius": 0.1}, "entropy": {"end": 0.0}, "kl_penalty": {"target": 0.02},
         "awr": {"coef": 0.2}, "critic_learning_rate": 2e-4, "vgs": {"mode": "norm", "warmup": 7},
         "risk": [{"limit": -0.5}, {"alpha": 0.1}], "adversary": {"warmup": 3}, "n_jobs": 2,
+        "health": {"strict": True, "rules": {"plateau": {"off": True}}},
         "policy_kwargs": small(activation_fn=nn.ELU, net_arch={"pi": [4], "vf": [5]}, features_extractor_kwargs={}),
     }  # fmt: skip
     assert set(changed) == set(ARGUMENTS), "an argument that is saved is an argument that is compared"
@@ -172,7 +173,7 @@ def test_every_owner_of_a_state_comes_back(tmp_path):
     model.engine.updater.pipeline.guard.consecutive = 4
     model.save(tmp_path / "m")
     kept = {name: owner.state_dict() for name, owner in model.owners().items()}
-    names = {"returns", "entropy", "kl_penalty", "finite_guard", "risk", "adversary", "counters", "episodes"}
+    names = {"returns", "entropy", "kl_penalty", "finite_guard", "risk", "adversary", "counters", "episodes", "health"}
     assert kept.keys() == read_checkpoint(tmp_path / "m")[0]["state"].keys() == names
     fresh = build("MlpLstmPolicy", Restorable(3, "box"), **arguments).owners()
     assert all(fresh[name].state_dict() != kept[name] for name in names), "each has moved"

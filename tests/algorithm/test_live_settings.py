@@ -69,7 +69,8 @@ RAISE: dict[str, Any] = {
     "seed": 5,
     "policy_kwargs": {},
 }
-ELSEWHERE = {"max_consecutive_skips", "stats_window_size", "tensorboard_log", "verbose"}  # have tests of their own
+# These have tests of their own.
+ELSEWHERE = {"health", "on_alert", "max_consecutive_skips", "stats_window_size", "tensorboard_log", "verbose"}
 
 
 def make(**kwargs: Any) -> DistributionalPPO:
@@ -104,7 +105,7 @@ def test_the_tables_hold_every_argument():
 def test_the_signature_and_the_settings_say_the_same():
     defaults = {n: p.default for n, p in inspect.signature(DistributionalPPO).parameters.items()}
     for name, field in Settings.model_fields.items():
-        assert defaults[name] == (None if name == "risk" else field.default), name
+        assert defaults[name] == (None if name in ("risk", "health") else field.default), name
 
 
 @pytest.mark.parametrize("name", ACT)

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from leeward import DistributionalPPO
 from leeward.algorithm import update_metrics
 from leeward.algorithm.return_scale import CriticUnit
-from leeward.algorithm.update_metrics import PolicyStatistics, UpdateResult, add_gradients, add_start, critic_warnings
+from leeward.algorithm.update_metrics import PolicyStatistics, UpdateResult, add_gradients, add_start, critics_ratio
 from leeward.errors import ShapeError
 from leeward.maths.diagnostics import crossing_rate, crossing_size
 from leeward.networks.action_distributions import ActionHead
@@ -25,6 +25,8 @@ from leeward.networks.observation_normaliser import ObservationNormaliser
 from leeward.optim.pipeline import GradientReport
 from leeward.rollout.sequences import cut, minibatches
 from leeward.telemetry import metrics
+from leeward.telemetry.health import Facts
+from leeward.telemetry.monitor import Monitor
 from leeward.telemetry.tally import Tally
 
 from ..support.models import build, collect, learn
@@ -68,6 +70,7 @@ def test_returns_are_extreme_by_their_distance_from_the_mean(samples, warned):
     values = tensor(samples)
     unit.returns.update(values)
     found = unit._numbers(values)
+    found |= Monitor().judge(found, Facts())[0]
     assert found[metrics.WARN_EXCESSIVE_RETURN_SCALING] == float(warned)
     expected = pytest.approx(float(values.double().std(correction=0))) if warned else 0.0
     assert found[metrics.WARN_RET_STD_TRIGGERING_SCALING] == expected
@@ -297,7 +300,9 @@ def test_the_gradient_norm_of_a_memory_is_that_of_one_layer():
     ],
 )
 def test_both_critics_learn_or_it_is_said_which_does_not(first, second, ratio, imbalance, vanishing):
-    found = critic_warnings({metrics.CRITIC1_GRAD_NORM: first, metrics.CRITIC2_GRAD_NORM: second})
+    norms = {metrics.CRITIC1_GRAD_NORM: first, metrics.CRITIC2_GRAD_NORM: second}
+    found = critics_ratio(norms)
+    found |= Monitor().judge(norms | found, Facts())[0]
     assert found.get(metrics.CRITICS_GRAD_RATIO) == (None if ratio is None else pytest.approx(ratio))
     assert found[metrics.WARN_TWIN_CRITICS_GRADIENT_IMBALANCE] == imbalance
     assert found[metrics.WARN_CRITIC1_VANISHING_GRADIENTS] == vanishing[0]
@@ -305,7 +310,9 @@ def test_both_critics_learn_or_it_is_said_which_does_not(first, second, ratio, i
 
 
 def test_a_single_critic_has_no_ratio():
-    assert critic_warnings({metrics.CRITIC1_GRAD_NORM: 1.0}) == {metrics.WARN_CRITIC1_VANISHING_GRADIENTS: 0.0}
+    alone = {metrics.CRITIC1_GRAD_NORM: 1.0}
+    assert critics_ratio(alone) == {}
+    assert Monitor().judge(alone, Facts())[0] == {metrics.WARN_CRITIC1_VANISHING_GRADIENTS: 0.0}
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

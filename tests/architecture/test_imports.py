@@ -16,8 +16,8 @@ EVERYONE = {"errors", "config", "telemetry", "durable"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "durable": {"errors"},
-    "config": {"errors"},
-    "telemetry": {"errors", "config"},
+    "telemetry": {"errors"},
+    "config": {"errors", "telemetry"},
     "maths": {"errors"},
     "networks": {"maths"} | EVERYONE,
     "optim": {"maths"} | EVERYONE,

@@ -11,7 +11,7 @@ PACKAGES = {path.name for path in (ROOT / "src" / "leeward").iterdir() if path.i
 SUPPORT = {p.stem: p for p in (ROOT / "tests" / "support").glob("*.py") if not p.name.startswith("test_")}
 # The files that build or drive a model, or run a command. All others hold envs, panels and arithmetic by hand; they are
 # also used beside other versions of the package, of which they may know the configs and the trading chain alone.
-DRIVES = {"models", "small_models", "cue_training", "replicas", "tiny_runs"}
+DRIVES = {"models", "small_models", "cue_training", "replicas", "tiny_runs", "faults"}
 TRADING = ("leeward.config", "leeward.market", "leeward.env")
 
 
@@ -31,7 +31,7 @@ def imports(folder: str) -> list[tuple[str, str]]:
 
 def test_a_folder_of_tests_is_a_package_or_says_what_it_holds() -> None:
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {str(folder) for folder in folders} - PACKAGES == {"architecture", "support"}
+    assert {str(folder) for folder in folders} - PACKAGES == {"architecture", "support", "faults"}
 
 
 def test_no_test_imports_a_benchmark() -> None:

@@ -16,7 +16,8 @@ from torch import nn
 
 from leeward import DistributionalPPO
 from leeward.optim import AdaptiveUPGD
-from leeward.telemetry.metrics import REGISTRY, find, markdown
+from leeward.telemetry.metrics import REGISTRY, find
+from leeward.telemetry.pages import metrics_page
 
 from ..support.models import Look, build, learn
 from ..support.staggered_envs import Staggered
@@ -185,6 +186,36 @@ def one_return_far_outside() -> dict[str, list[float]]:
     return keep.values
 
 
+def looked_at_closely() -> dict[str, list[float]]:
+    """One thing after another goes wrong between a rollout and its update."""
+    model = build(n_steps=200, ends=0.1, n_epochs=1, batch_size=300, n_target_samples=32)
+    policy = model.policy
+
+    def mischief(model: DistributionalPPO) -> None:
+        k, buffer = model.n_rollouts, model.rollout_buffer
+        assert buffer is not None and isinstance(buffer.observations, torch.Tensor)
+        if k == 1:
+            buffer.observations[:] = 0.5
+        if k == 2:
+            buffer.terminated |= buffer.ended
+        if k == 3:
+            buffer.rewards *= -1.0
+        if k == 4:
+            buffer.raw_values += 0.5
+        if k == 5:
+            buffer.action_parameters[buffer.starts] += 0.5
+        if k == 6:
+            policy.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.param_groups[0].update(lr=1e-5))
+        if k == 7:
+            nn.init.zeros_(policy.actor_mlp[0].weight)
+            nn.init.zeros_(policy.actor_mlp[0].bias)
+
+    keep = Keep()
+    model.set_logger(Logger(None, [keep]))
+    learn(model, 11, Look(mischief))
+    return keep.values
+
+
 @pytest.fixture(scope="module")
 def emitted() -> dict[str, dict[str, list[float]]]:
     return {
@@ -194,6 +225,7 @@ def emitted() -> dict[str, dict[str, list[float]]]:
         "plain": plain_quantile_critic(),
         "constrained": two_constraints(),
         "shocked": one_return_far_outside(),
+        "looked at": looked_at_closely(),
     }
 
 
@@ -249,10 +281,10 @@ def test_warnings_and_errors_are_silent_in_a_healthy_run(emitted: dict[str, dict
 def test_a_metric_that_needs_a_setting_is_not_there_without_it(emitted: dict[str, dict[str, list[float]]]) -> None:
     plain = set(emitted["categorical"])
     for name, metric in REGISTRY.items():
-        if metric.needs and metric.needs != "critic='categorical'":
+        if metric.needs and metric.needs not in ("critic='categorical'", "discrete actions"):
             assert not any(pattern(name).match(key) for key in plain), name
 
 
 def test_the_page_of_metrics_is_the_registry() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert page == markdown(), "generate docs/metrics.md anew from leeward.telemetry.metrics.markdown()"
+    assert page == metrics_page(), "generate docs/metrics.md anew from leeward.telemetry.pages.metrics_page()"

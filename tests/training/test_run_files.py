@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,9 @@ from leeward.config.load import load_config
 from leeward.durable import write_atomically
 from leeward.errors import RunDirectoryError
 from leeward.market import Market, prepare
+from leeward.telemetry.alerts import Alert
 from leeward.training.checkpoints import read_trainer_state, write_checkpoint
+from leeward.training.logs import AlertFile
 from leeward.training.run_dir import RunDir, new_folder
 
 SMALL = ("data.source=sample:synthetic", "data.n_bars=300", "data.features=[return_1]")
@@ -143,3 +146,14 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     words = r"\.lock: this file system has no locks .* put the run on a local disk"
     with pytest.raises(RunDirectoryError, match=words), run.locked():
         pass
+
+
+def test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint(tmp_path):
+    path = tmp_path / "alerts.jsonl"
+    first, lost, new = (Alert(name, "warn", 1, "m", 1.0, 0.0, "", "", "") for name in ("first", "lost", "new"))
+    file = AlertFile(path, [])
+    assert not path.exists()
+    file.write(first)
+    file.write(lost)
+    AlertFile(path, [first]).write(new)  # the checkpoint was written between the two
+    assert [json.loads(line)["name"] for line in path.read_text(encoding="utf-8").splitlines()] == ["first", "new"]

@@ -1,20 +1,23 @@
 """What a training run leaves behind: metrics, scores, files."""
 
 import csv
+import json
 import math
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from leeward.algorithm import engine
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.backtest import run_policy
 from leeward.backtest.baselines import buy_and_hold
 from leeward.config.load import load_config
-from leeward.errors import RunDirectoryError
+from leeward.errors import RunDirectoryError, UnhealthyTraining
 from leeward.market import prepare
-from leeward.telemetry.metrics import REGISTRY
+from leeward.telemetry.metrics import REGISTRY, VALUE_DEV
 from leeward.training import logs
 from leeward.training.checkpoints import load_model, read_trainer_state
 from leeward.training.logs import ProgressFile
@@ -59,13 +62,39 @@ def test_trading_metrics_have_the_right_sign_and_size(run_here):
 
 
 def test_progress_is_told_after_every_update(run_here):
-    run, _, seen = run_here
+    _, _, seen = run_here
     assert [progress.steps for progress in seen] == [160 * i for i in range(1, 13)]
     assert [progress.validation is None for progress in seen] == [True] * 3 + [
         False
     ] * 9  # scored after updates 3, 6, 9
     assert all(progress.metrics["trade/sharpe"] == progress.exploring.sharpe for progress in seen)
-    assert not (run.path / "alerts.jsonl").exists()
+
+
+def test_alerts_of_a_run_are_a_file_and_a_text_for_tensorboard(tmp_path):
+    run, _, _ = train_here(tmp_path / "run", "health.rules={policy_jumped: {threshold: 0.0}}", "ppo.total_steps=480")
+    lines = [json.loads(line) for line in run.alerts_file.read_text(encoding="utf-8").splitlines()]
+    told = next(line for line in lines if line["name"] == "policy_jumped")
+    assert (told["severity"], told["metric"], told["threshold"]) == ("error", "train/approx_kl", 0.0)
+    assert told["update"] in (1, 2) and told["value"] > 0.0
+    events = EventAccumulator(str(run.tensorboard), size_guidance={"tensors": 0}).Reload()
+    assert "alerts/policy_jumped/text_summary" in events.Tags()["tensors"]
+    assert "alert/policy_jumped" in events.Tags()["scalars"]
+    model = load_model(run.checkpoint_list()[-1])
+    assert [alert.as_dict() for alert in model.alerts] == lines
+
+
+def test_strict_ends_a_run_and_names_its_last_good_checkpoint(tmp_path, monkeypatch):
+    right, calls = engine.rollout_looks, []
+
+    def wrong_from_the_fourth_on(*arguments, **keywords):
+        calls.append(1)
+        return right(*arguments, **keywords) | ({VALUE_DEV: 1.0} if len(calls) > 3 else {})
+
+    monkeypatch.setattr(engine, "rollout_looks", wrong_from_the_fourth_on)
+    with pytest.raises(UnhealthyTraining, match=r"last good state is that after update 2: .*00000002/model\.zip"):
+        train_here(tmp_path / "run", "health.strict=true")
+    (line,) = [json.loads(line) for line in (tmp_path / "run" / "alerts.jsonl").read_text().splitlines()]
+    assert (line["name"], line["update"]) == ("value_not_reproduced", 4)
 
 
 def test_what_is_kept_is_the_best_score_on_validation(run_here):

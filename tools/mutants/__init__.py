@@ -9,7 +9,7 @@ __all__ = ["TABLES", "Mutant", "row", "table"]
 
 TABLES = (
     "maths", "engine", "optim", "risk", "adversary", "parallel",
-    "monitors", "settings", "critics", "env", "market", "backtest", "training", "config", "durable",
+    "monitors", "health", "settings", "critics", "env", "market", "backtest", "training", "config", "durable",
 )  # fmt: skip
 
 

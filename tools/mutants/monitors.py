@@ -5,6 +5,7 @@ from tools.mutants import row
 __all__ = ["MUTANTS"]
 
 METRICS, REGISTRY, TALLY = "algorithm/update_metrics", "telemetry/metrics", "telemetry/tally"
+RULES, MONITOR = "telemetry/rules", "telemetry/monitor"
 VALUES, NAMES = "algorithm/test_update_metrics.py", "telemetry/test_names.py"
 ADVANTAGES = f"{VALUES}::test_advantages_are_told_raw_and_normalised_apart"
 EXTREME = f"{VALUES}::test_returns_are_extreme_by_their_distance_from_the_mean"
@@ -44,9 +45,9 @@ MUTANTS = [
     ),
     row(
         "E1 returns are extreme at three times the distance",
-        "algorithm/return_scale",
-        "_EXTREME = 100.0",
-        "_EXTREME = 300.0",
+        RULES,
+        "largest(m.RETURN_OUTLIER)",
+        "over(m.RETURN_OUTLIER, lambda history: 3.0)",
         EXTREME,
     ),
     row(
@@ -146,11 +147,7 @@ MUTANTS = [
             "train/grad_norm_raw_max",
             "–",
             "the largest of a minibatch",
-            alert="warn: above 50; error: not finite",
-            cause="an outlier, or a step size too large",
-            remedy="look at advantages and targets",
             combine="max",
-            healthy=(0.0, 50.0),
         )
         """,
         'GRAD_NORM_RAW_MAX = _gradients("train/grad_norm_raw_max", "–", "the largest of a minibatch")',
@@ -163,13 +160,25 @@ MUTANTS = [
         "(metrics.GRAD_NORM_POST_CLIP, metrics.GRAD_NORM_POST_CLIP_MAX, report.pre_clip)",
         PEAKS,
     ),
-    row("C7 critics are out of balance at a ratio of a million", METRICS, "(0.01, 100.0)", "(1e-6, 1e6)", BOTH_LEARN),
-    row("C7 no gradient is small enough to vanish", METRICS, "_VANISHING = 1e-8", "_VANISHING = 0.0", BOTH_LEARN),
+    row(
+        "C7 critics are out of balance on one side alone",
+        RULES,
+        "outside(m.CRITICS_GRAD_RATIO)",
+        "largest(m.CRITICS_GRAD_RATIO)",
+        BOTH_LEARN,
+    ),
+    row(
+        "C7 no gradient is small enough to vanish",
+        RULES,
+        "largest(m.CRITIC2_GRAD_NORM)",
+        "over(m.CRITIC2_GRAD_NORM, lambda history: 1e-9)",
+        BOTH_LEARN,
+    ),
     row(
         "C7 a dead critic has a ratio",
-        f"{METRICS}:critic_warnings",
-        "min(first, second) >= _VANISHING",
-        "True",
+        f"{METRICS}:critics_ratio",
+        "min(first, second) < RULES['critic1_vanishing'].threshold",
+        "False",
         BOTH_LEARN,
     ),
     row(

@@ -57,6 +57,7 @@ __all__ = [
     "read_checkpoint",
     "refuse_training",
     "restore",
+    "restore_normaliser",
     "save",
     "unpack_rng",
 ]
@@ -172,9 +173,7 @@ def load(
         for name, value in manifest["extra"].items():
             _refuse_reserved(model, name)
             setattr(model, name, decode(value, custom, name))
-        normaliser = model.get_vec_normalize_env()
-        if "vecnormalize" in manifest and normaliser is not None:
-            _unpack_vecnormalize(normaliser, manifest["vecnormalize"], tensors)
+        restore_normaliser(model, manifest, tensors)
         if not force_reset and model.collector is not None and "rollout" in manifest:
             model.resume_from(_unpack_rollout(model, manifest, tensors))
             if "rng" in manifest:
@@ -260,6 +259,13 @@ def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[
     scaling = {name.removeprefix("vgs/"): tensor for name, tensor in tensors.items() if name.startswith("vgs/")}
     if scaling and (scaler := model.engine.variance_scaler) is not None:
         scaler.load_state_dict(scaling)
+
+
+def restore_normaliser(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """The statistics of SB3's VecNormalize, if the file has some and the env is wrapped in one."""
+    normaliser = model.get_vec_normalize_env()
+    if "vecnormalize" in manifest and normaliser is not None:
+        _unpack_vecnormalize(normaliser, manifest["vecnormalize"], tensors)
 
 
 def parameters_of(path_or_parameters: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 
 from leeward.algorithm import schedules
 from leeward.algorithm.entropy import EntropySchedule
+from leeward.algorithm.health_numbers import Weights, network_numbers, rollout_looks, target_looks
 from leeward.algorithm.kl_stop import KLPenaltyController
 from leeward.algorithm.live_settings import read_setting
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
@@ -22,7 +23,7 @@ from leeward.algorithm.state_adversary import Attack, StateAdversary
 from leeward.algorithm.targets import Targets, make_targets
 from leeward.algorithm.two_threads import TwoThreads
 from leeward.algorithm.update import UpdateInputs, UpdatePlan, Updater
-from leeward.algorithm.update_metrics import UpdateResult, critic_warnings, gradient_groups, rollout_numbers
+from leeward.algorithm.update_metrics import UpdateResult, critics_ratio, gradient_groups, rollout_numbers
 from leeward.config.settings import Settings
 from leeward.errors import TrainingDiverged
 from leeward.maths.nested import forget, map_observation
@@ -42,6 +43,7 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["Engine", "Round"]
 
 _DEFAULT_SEQUENCE_LENGTH = 32
+_RANK_EVERY = 10  # updates: singular values cost more than all else that health rules look at
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,12 @@ class Engine:
         self._set_learning_rates(now.remaining)
         if isinstance(policy.optimizer, UtilityOptimizer):
             policy.optimizer.generator = now.shared_stream(streams.OPTIMIZER)
+        policy.set_training_mode(False)
+        looks = rollout_looks(policy, rollout, rank_too=now.number % _RANK_EVERY == 0)
+        looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
         change = self.critic_unit.follow(policy, targets.samples, rollout, plan, group)
         weights = self._coefficients(now.remaining, group.n_envs(B))
-        numbers = targets.numbers | change.numbers
+        numbers = looks | targets.numbers | change.numbers
         inputs = UpdateInputs(
             rollout,
             targets.advantages,
@@ -221,6 +226,7 @@ class Engine:
             group=group,
         )
         numbers |= rollout_numbers(policy, rollout, change)
+        before = Weights(policy)
         policy.set_training_mode(True)
         result = self.updater.run(inputs, now.shuffle(), threads)
         policy.set_training_mode(False)
@@ -228,7 +234,8 @@ class Engine:
         numbers = group.combine(numbers) | result.numbers
         if self.state_adversary is not None:
             numbers[metrics.ADVERSARY_EPSILON] = 0.0 if inputs.attack is None else inputs.attack.epsilon
-        return numbers | critic_warnings(numbers) | self._control(result, weights, now) | self._adapt(rollout, now)
+        numbers |= before.changes() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
+        return numbers | critics_ratio(numbers) | self._control(result, weights, now) | self._adapt(rollout, now)
 
     def _attack(self, rollout: RolloutBuffer, now: Round) -> Attack | None:
         if self.state_adversary is None:

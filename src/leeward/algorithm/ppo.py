@@ -27,6 +27,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from leeward.algorithm import checkpoint, schedules, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
 from leeward.algorithm.engine import Engine, Round
+from leeward.algorithm.guard import Guard, OnAlert
 from leeward.algorithm.live_settings import Fixed, Live, LiveSchedule, changed_settings, warn_of_thin_tails
 from leeward.algorithm.parallel.env_shards import EnvFunction, EnvList, env_functions
 from leeward.algorithm.parallel.processes import Processes
@@ -35,9 +36,10 @@ from leeward.algorithm.sb3_state import Counters, Episodes
 from leeward.algorithm.state_adversary import AttackedFeatures, AttackSurface
 from leeward.algorithm.targets import Targets
 from leeward.algorithm.two_threads import TwoThreads, two_threads
+from leeward.config.health import Health
 from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, Risk, ValueClip
 from leeward.config.settings import Settings
-from leeward.errors import ArgumentError, did_you_mean
+from leeward.errors import ArgumentError, EnvironmentFault, TrainingDiverged, did_you_mean
 from leeward.networks.outlook import Outlook
 from leeward.networks.policy import (
     CnnLstmPolicy,
@@ -55,10 +57,13 @@ from leeward.rollout.noise import rollout_noise
 from leeward.rollout.rollout_state import RolloutState
 from leeward.rollout.sequences import memory_times
 from leeward.telemetry import metrics
+from leeward.telemetry.alerts import Alert
+from leeward.telemetry.metrics import Numbers
 
 __all__ = ["Collected", "DistributionalPPO"]
 
 _ACTION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_ENOUGH_EPISODES = 5  # whose mean return says something
 _ENOUGH_ROLLOUTS = 10  # in which a reward should have differed
 _EPISODE = ("episode", "is_success")  # what SB3 keeps of an info at the end of an episode
 
@@ -70,6 +75,7 @@ class Collected:
     rollout: RolloutBuffer
     targets: Targets
     normaliser_before: vecnormalize_drift.Moments | None
+    cut: int = 0  # episodes that ended by a time limit, by the infos
 
 
 class DistributionalPPO(BaseAlgorithm):
@@ -78,7 +84,9 @@ class DistributionalPPO(BaseAlgorithm):
     Ours are keyword-only. `leeward.config.settings.Settings` describes each of them, docs/from-sb3.md lists them.
     Every argument can be read from the model under its name, and a new value can be assigned: it acts from the next
     update on, or is refused if the network depends on it. `set_hyperparameters` changes several at once.
-    `env` is also a list of functions that make one env each.
+    `env` is also a list of functions that make one env each. Every update is judged by the health rules (see
+    docs/reading-a-run.md): what they find is in `alerts`, and `on_alert` is called with each, instead of a line on the
+    console.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -141,6 +149,8 @@ class DistributionalPPO(BaseAlgorithm):
         vgs: Mapping[str, Any] | VGS | None = None,
         adversary: Mapping[str, Any] | Adversary | None = None,
         n_jobs: int = 1,
+        health: Mapping[str, Any] | Health | None = None,
+        on_alert: OnAlert | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in Settings.model_fields}
         if isinstance(policy, type) and not issubclass(policy, DistributionalPolicy):
@@ -156,6 +166,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.is_built = False  # until then attributes may be set; afterwards see `live_settings`
         self._settings = Settings.read(given, where="DistributionalPPO")
         self.processes = Processes(self)
+        self.guard = Guard(self, on_alert)
         super().__init__(
             policy,
             env_functions(env, self.settings.n_jobs),
@@ -206,6 +217,11 @@ class DistributionalPPO(BaseAlgorithm):
         self.is_built = True
 
     @property
+    def alerts(self) -> list[Alert]:
+        """What the health rules found so far, in the order of time."""
+        return self.guard.monitor.alerts
+
+    @property
     def settings(self) -> Settings:
         """Every argument that is not Python's own, as it is in force; frozen."""
         return self._settings if not self.is_built else self.engine.settings
@@ -234,6 +250,7 @@ class DistributionalPPO(BaseAlgorithm):
         Episodes(self).resize(settings.stats_window_size)
         if fresh_optimizer:
             self.engine.build_optimizer(self._current_progress_remaining)
+            self.guard.monitor.forget(metrics.OPTIMIZER_STEPS)
 
     def _check_against_env(self, settings: Settings) -> None:
         """What only an env can tell of settings; it raises before anything is changed."""
@@ -296,11 +313,12 @@ class DistributionalPPO(BaseAlgorithm):
             self.processes.begin(fresh=fresh)
             active.on_training_start(locals(), globals())
             iteration, dumped, rewards_differed = 0, True, False
+            self.guard.act()
             while self.num_timesteps < total_timesteps:
-                if not self.train_one_round(active):
+                if not self._guarded_round(active):
                     break
                 iteration += 1
-                rewards_differed |= not self.last_metrics[metrics.WARN_REWARD_CONSTANT.name]
+                rewards_differed |= not self.last_metrics.get(metrics.WARN_REWARD_CONSTANT.name)
                 dumped = log_interval is not None and iteration % log_interval == 0
                 if dumped:
                     self.dump_logs(iteration)
@@ -349,9 +367,33 @@ class DistributionalPPO(BaseAlgorithm):
             finally:
                 self._threads = TwoThreads()
 
+    def _guarded_round(self, callback: BaseCallback) -> bool:
+        """A round, and what the settings say about its health; False when a callback asked to stop."""
+        steps = self.num_timesteps
+        try:
+            going = self.train_one_round(callback)
+        except (EnvironmentFault, TrainingDiverged) as error:
+            self.num_timesteps = steps
+            if not self.guard.survives(error):
+                raise
+            return True
+        self.guard.act()
+        return going
+
+    def begin_anew(self) -> None:
+        """Reset the envs and the memory, as at the start of `learn`; the memory of other weights is of no use."""
+        assert self.env is not None and self.collector is not None
+        self._last_obs = self.env.reset()  # type: ignore[assignment]
+        self.collector.reset(cast(RawObservation, self._last_obs))
+        self._mid_round = False
+        if self.engine.risk_control is not None:
+            self.engine.risk_control.begin(self.processes.n_envs)
+        self.processes.begin(fresh=True)
+
     def train_one_round(self, callback: BaseCallback) -> bool:
         """One rollout and its update, together with all processes; False when a callback asked to stop."""
         callback.on_rollout_start()
+        began, steps = time.monotonic(), self.num_timesteps
         with self.processes.one_round():
             collected = self.collect(callback)
             if collected is None:
@@ -360,6 +402,9 @@ class DistributionalPPO(BaseAlgorithm):
             done = min(self.num_timesteps, self._total_timesteps)
             self._update_current_progress_remaining(done, self._total_timesteps)
             self.train(collected)
+            if self.processes.group.rank == 0:
+                speed = (self.num_timesteps - steps) / max(time.monotonic() - began, sys.float_info.epsilon)
+                self._judge({metrics.ROUND_FPS: speed})
         return True
 
     def collect(self, callback: BaseCallback) -> Collected | None:
@@ -381,26 +426,32 @@ class DistributionalPPO(BaseAlgorithm):
         times = memory_times(settings.n_steps, plan.sequence_length, plan.burn_in)
         rollout = collector.room(settings.n_steps, times, self._deployed())
         self.rollout_buffer, self._mid_round = rollout, True
-        if not self._fill(rollout, noise, hold, callback):
+        cut = self._fill(rollout, noise, hold, callback)
+        if cut is None:
             return None
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)
         callback.on_rollout_end()
-        return Collected(rollout, targets, normaliser_before)
+        return Collected(rollout, targets, normaliser_before, cut)
 
     def _round(self) -> Round:
         return Round(
             self.n_rollouts, self.stream_seed, self.device, self._current_progress_remaining, self.processes.group
         )
 
-    def _fill(self, rollout: RolloutBuffer, noise: torch.Tensor, hold: int | None, callback: BaseCallback) -> bool:
-        """Step the envs, with SB3's callbacks and record of episodes; False when a callback asked to stop."""
+    def _fill(
+        self, rollout: RolloutBuffer, noise: torch.Tensor, hold: int | None, callback: BaseCallback
+    ) -> int | None:
+        """Step the envs, with SB3's callbacks and record of episodes; None when a callback asked to stop, else how many
+        episodes their infos say were cut by a time limit."""
         collector, group = self.collector, self.processes.group
         assert collector is not None
         total_timesteps, n_envs = self._total_timesteps, self.processes.n_envs
         episodes = list[dict[str, Any]]()
+        cut = 0
 
         def on_step(local_variables: dict[str, Any]) -> bool:
+            nonlocal cut
             self.num_timesteps += n_envs
             self._last_obs = collector.observation
             self._last_episode_starts = collector.starts
@@ -413,6 +464,7 @@ class DistributionalPPO(BaseAlgorithm):
             if len(finished):
                 infos = [local_variables["infos"][i] for i in finished]
                 self._note_episodes(infos)
+                cut += sum(bool(info.get("TimeLimit.truncated", False)) for info in infos)
                 if group.rank > 0:
                     episodes.extend({key: info[key] for key in _EPISODE if key in info} for info in infos)
             return True
@@ -424,7 +476,7 @@ class DistributionalPPO(BaseAlgorithm):
             self._note_episodes(theirs)
         if not going and self.engine.risk_control is not None:
             self.engine.risk_control.carry(rollout, steps, group)
-        return going
+        return cut if going else None
 
     def _note_episodes(self, infos: Sequence[Mapping[str, Any]]) -> None:
         self._update_info_buffer(cast(list[dict[str, Any]], infos), np.ones(len(infos), dtype=bool))
@@ -450,13 +502,31 @@ class DistributionalPPO(BaseAlgorithm):
         numbers |= self.engine.predicted_tails(self.collector.state)
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
+        known = int((collected.rollout.ended & ~collected.rollout.terminated).sum())
+        numbers[metrics.EPISODES_CUT_UNSEEN] = float(max(0, collected.cut - known))
         self._n_updates += self.settings.n_epochs
         numbers[metrics.N_UPDATES] = self._n_updates
         self.n_rollouts += 1
         self._mid_round = False
         self.last_metrics = {metric.name: value for metric, value in numbers.items()}
+        self.report(numbers)
+
+    def report(self, numbers: Numbers) -> None:
+        """Numbers of this round, of an update or of a callback, for the log and for the health rules."""
+        self.guard.monitor.note(numbers)
         for metric, value in numbers.items():
             self.logger.record(metric.name, value, exclude=None if metric.shown else "stdout")
+
+    def _judge(self, numbers: Numbers) -> None:
+        """Let the health rules look at all that was reported since the last time."""
+        if self.ep_info_buffer and len(self.ep_info_buffer) >= _ENOUGH_EPISODES:
+            returns = [float(info["r"]) for info in self.ep_info_buffer]
+            numbers |= {metrics.EP_REW_MEAN: float(np.mean(returns)), metrics.EP_REW_STD: float(np.std(returns))}
+        series = self.guard.watch(numbers)
+        self.last_metrics |= {metric.name: value for metric, value in series.items()}
+        for metric, value in (numbers | series).items():
+            if metric != metrics.EP_REW_MEAN:  # SB3's, which is written with its own
+                self.logger.record(metric.name, value, exclude="stdout")
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write what was recorded, under SB3's keys for time and episodes."""
@@ -597,7 +667,11 @@ class DistributionalPPO(BaseAlgorithm):
 
     def owners(self) -> dict[str, Any]:
         """Everything small that has a state of its own, by the name a file keeps it under."""
-        return self.engine.owners() | {"counters": Counters(self), "episodes": Episodes(self)}
+        return self.engine.owners() | {
+            "counters": Counters(self),
+            "episodes": Episodes(self),
+            "health": self.guard,
+        }
 
     @property
     def resumes_exactly(self) -> bool:

@@ -25,7 +25,6 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["CriticUnit", "ReturnScale", "SequencePlan", "UnitChange", "follow_linear"]
 
 _REFIT_STEPS = 4096  # of a rollout, to which heads are fitted when their support moves
-_EXTREME = 100.0  # standard deviations from the mean: returns beyond are reported
 
 
 class ReturnScale:
@@ -150,13 +149,12 @@ class CriticUnit:
 
     def _numbers(self, samples: Tensor) -> Numbers:
         std = self.returns.std
-        extreme = float((samples - self.returns.mean).abs().max()) > _EXTREME * std
+        farthest = float((samples - self.returns.mean).abs().max())
         return {
             metrics.RET_MEAN: self.returns.mean,
             metrics.RET_STD: std,
             metrics.VALUE_TARGET_SCALE: 1.0 / std if std > 0.0 else 1.0,
-            metrics.WARN_EXCESSIVE_RETURN_SCALING: float(extreme),
-            metrics.WARN_RET_STD_TRIGGERING_SCALING: std if extreme else 0.0,
+            metrics.RETURN_OUTLIER: farthest / std if std > 0.0 else 0.0,
         }
 
 

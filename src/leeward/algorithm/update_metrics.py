@@ -21,6 +21,7 @@ from leeward.optim.pipeline import HALVES, GradientReport
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Metric, Numbers
+from leeward.telemetry.rules import RULES
 from leeward.telemetry.tally import Tally
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "add_start",
     "advantage_numbers",
     "calibration_error",
-    "critic_warnings",
+    "critics_ratio",
     "gradient_groups",
     "reward_numbers",
     "rollout_numbers",
@@ -40,8 +41,6 @@ __all__ = [
 _PART = 8192  # rows whose entropy is computed at a time
 _YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
 _SATURATED = 0.95
-_VANISHING = 1e-8
-_BALANCED = (0.01, 100.0)  # of the two critics' gradient norms
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ def gradient_groups(policy: ActorCritic) -> dict[Metric, list[nn.Parameter]]:
 
 _CRITIC_GRAD_NORMS = (metrics.CRITIC1_GRAD_NORM, metrics.CRITIC2_GRAD_NORM)
 _CRITIC_LOSSES = (metrics.CRITIC1_LOSS, metrics.CRITIC2_LOSS)
-_CRITIC_VANISHING = (metrics.WARN_CRITIC1_VANISHING_GRADIENTS, metrics.WARN_CRITIC2_VANISHING_GRADIENTS)
 
 
 # --- of a rollout and its targets -------------------------------------------------------------------------------------
@@ -86,7 +84,11 @@ def reward_numbers(rollout: RolloutBuffer, group: ProcessGroup) -> Numbers:
     lowest, highest = float(rewards.min()), float(rewards.max())
     # Where every step earns the same, how long an episode lasts may still differ, if it is not cut from outside.
     alike = lowest == highest and (highest == 0.0 or not bool(group.columns(rollout.terminated).any()))
-    return {metrics.REWARD_STD: float(rewards.std(correction=0)), metrics.WARN_REWARD_CONSTANT: float(alike)}
+    return {
+        metrics.REWARD_MEAN: float(rewards.mean()),
+        metrics.REWARD_STD: float(rewards.std(correction=0)),
+        metrics.WARN_REWARD_CONSTANT: float(alike),
+    }
 
 
 def advantage_numbers(raw: Tensor, values: Tensor, normalised: Tensor) -> Numbers:  # (T, B) each
@@ -262,21 +264,12 @@ def add_gradients(
         tally.add(metric, value, n_real)
 
 
-def critic_warnings(numbers: Numbers) -> Numbers:
-    """Do both critics learn? (docs/lessons.md, C7)"""
-    found: Numbers = {}
-    norms = [numbers.get(metric) for metric in _CRITIC_GRAD_NORMS]
-    for warning, norm in zip(_CRITIC_VANISHING, norms, strict=True):
-        if norm is not None:
-            found[warning] = float(norm < _VANISHING)
-    first, second = norms
-    if first is not None and second is not None:
-        found[metrics.WARN_TWIN_CRITICS_GRADIENT_IMBALANCE] = 0.0
-        if min(first, second) >= _VANISHING:  # a critic without a gradient is vanishing, and that alone
-            ratio, (low, high) = first / second, _BALANCED
-            found[metrics.CRITICS_GRAD_RATIO] = ratio
-            found[metrics.WARN_TWIN_CRITICS_GRADIENT_IMBALANCE] = float(not low <= ratio <= high)
-    return found
+def critics_ratio(numbers: Numbers) -> Numbers:
+    """Do both critics learn alike? A critic without a gradient is vanishing, and that alone (docs/lessons.md, C7)."""
+    first, second = (numbers.get(metric) for metric in _CRITIC_GRAD_NORMS)
+    if first is None or second is None or min(first, second) < RULES["critic1_vanishing"].threshold:
+        return {}
+    return {metrics.CRITICS_GRAD_RATIO: first / second}
 
 
 class PolicyStatistics:

@@ -10,7 +10,7 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra
 
-__all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train", "verify"]
+__all__ = ["backtest", "data_check", "data_fetch", "explain", "main", "report", "train", "verify"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -140,6 +140,18 @@ def verify(run: Run) -> None:
     from leeward.cli.verify import verify_command
 
     verify_command(run)
+
+
+@app.command()
+def explain(
+    alert: Annotated[
+        str | None, typer.Argument(metavar="ALERT", help="The name of an alert; without it all are listed.")
+    ] = None,
+) -> None:
+    """Say what a health alert means, why it may fire, how to check it, and what to do."""
+    from leeward.telemetry.pages import explanation
+
+    sys.stdout.write(explanation(alert))
 
 
 @data_app.command("check")

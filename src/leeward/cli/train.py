@@ -63,6 +63,7 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
                     resume=start.resume is not None,
                     parent=parent,
                     notice=lambda line: say(console, line),
+                    tell=view.alert,
                 )
         except Interrupted as end:
             say(console, f"Stopped after a whole update. Continue with: leeward train --resume {run.path}")

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leeward.backtest.wording import number, percent
+from leeward.telemetry.alerts import Alert
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
@@ -28,6 +29,7 @@ def say(console: Console, text: str) -> None:
 
 class View(Protocol):
     def update(self, progress: Progress) -> None: ...
+    def alert(self, alert: Alert) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -35,10 +37,15 @@ class View(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Says nothing, but of errors."""
 
     def update(self, progress: Progress) -> None:
         """Nothing to show."""
+
+    def alert(self, alert: Alert) -> None:
+        """A line on stderr, for errors alone."""
+        if alert.severity == "error":
+            sys.stderr.write(f"{alert.line}\n")
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +61,9 @@ class JsonLines(Silent):
 
     def update(self, progress: Progress) -> None:
         self.write(progress.metrics)
+
+    def alert(self, alert: Alert) -> None:
+        self.write({"alert": alert.as_dict()})
 
     @staticmethod
     def write(values: Mapping[str, Any]) -> None:
@@ -71,6 +81,9 @@ class PlainLines(Silent):
     def __init__(self, console: Console) -> None:
         self.console, self.shown = console, -1
 
+    def alert(self, alert: Alert) -> None:
+        say(self.console, alert.line)
+
     def update(self, progress: Progress) -> None:
         tenth = 10 * progress.steps // progress.total_steps
         if tenth > self.shown:
@@ -84,6 +97,9 @@ class LiveView(Silent):
 
     def __init__(self, console: Console) -> None:
         self.live = Live(Text("The first rollout ..."), console=console, refresh_per_second=4)
+
+    def alert(self, alert: Alert) -> None:
+        say(self.live.console, alert.line)  # above the bar, where it stays
 
     def update(self, progress: Progress) -> None:
         self.live.update(Group(_bar(progress), Text(), _table(progress)))

@@ -75,7 +75,8 @@ def _table(fields: dict[str, FieldInfo], defaults: dict[str, Any] | None = None)
     lines = ["| argument | default | meaning |", "|---|---|---|"]
     for name, field in fields.items():
         value = field.default if defaults is None else defaults[name]
-        default = repr(None if value == () else value).replace("'", '"')
+        is_off = value == () or isinstance(value, BaseModel)  # None in the constructor's signature
+        default = repr(None if is_off else value).replace("'", '"')
         inner = model_of(field.annotation)
         keys = "" if inner is None else f" Keys: {', '.join(f'`{key}`' for key in inner.model_fields)}."
         choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()

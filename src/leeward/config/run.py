@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, field_serializer, field_validator, model_validator
 
 from leeward.config.base import Frozen
+from leeward.config.health import Health
 from leeward.config.learning import Optimizer, Risk
 from leeward.config.settings import LearnerSettings, one_or_several
 from leeward.config.trading import DataConfig, EnvConfig
@@ -119,6 +120,7 @@ class RunConfig(Frozen):
     risk: tuple[Risk, ...] = Field(
         (Risk(),), min_length=1, description="one limit, or a list of them held at once; reports judge the first"
     )
+    health: Health = Health()
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     backtest: BacktestConfig = BacktestConfig()

@@ -25,6 +25,7 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from leeward.config.base import Frozen
+from leeward.config.health import Health
 from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, Risk, ValueClip
 
 __all__ = ["N_TAIL", "LearnerSettings", "Rate", "Schedule", "Settings", "Width", "is_structural", "one_or_several"]
@@ -191,6 +192,14 @@ class Settings(LearnerSettings):
         json_schema_extra=_STRUCTURAL,
     )
     risk: tuple[Risk, ...] = Field((), description="limits on the tail, one or several; see docs/ideas/risk.md")
+    health: Health = Field(
+        Health(), description="what a run does about its own health alerts; see docs/reading-a-run.md"
+    )
+
+    @field_validator("health", mode="before")
+    @classmethod
+    def _watched_always(cls, value: Any) -> Any:
+        return Health() if value is None else value
 
     @field_validator("risk", mode="before")
     @classmethod

@@ -115,7 +115,7 @@ def _numbers(main: ReportData) -> Section:
 def _alerts(main: ReportData) -> Section | None:
     if not main.alerts:
         return None
-    wanted = ("severity", "metric", "message", "cause", "remedy")
+    wanted = ("severity", "update", "name", "message", "cause", "remedy")
     heading = tuple(name.capitalize() for name in wanted)
     rows = tuple(tuple(str(alert.get(name, "")) for name in wanted) for alert in main.alerts[-50:])
     more = f" The last 50 of {len(main.alerts)}." if len(main.alerts) > 50 else ""

@@ -2,7 +2,7 @@
 
 SB3's own keys keep their names and meanings. Whoever measures something imports its constant and returns the number
 under it; names as text appear where numbers leave the program, and nothing is ever read back out of a logger.
-`docs/metrics.md` is generated from this module.
+When a number is a sign of trouble is said by the rules in `health`; `docs/metrics.md` is generated from both.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-__all__ = ["REGISTRY", "Metric", "Numbers", "find", "markdown"]
+__all__ = ["REGISTRY", "SECTIONS", "Metric", "Numbers", "find"]
 
 Combine = Literal["mean", "max", "min", "sum"]
 
@@ -23,13 +23,9 @@ class Metric:
     name: str
     unit: str
     meaning: str
-    alert: str = ""
-    cause: str = ""
-    remedy: str = ""
     needs: str = ""  # the setting without which it is not emitted
     combine: Combine = "mean"  # how the numbers of minibatches, and of several processes, become one
     shown: bool = False  # on the console; TensorBoard and files get every metric
-    healthy: tuple[float, float] | None = None  # least and largest value of a healthy run
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Metric) and self.name == other.name
@@ -67,12 +63,12 @@ def _numbered(metric: Metric, number: int) -> Metric:
     return replace(metric, name=f"{metric.name}/{number}")
 
 
-_SECTIONS: dict[str, list[Metric]] = {}
+SECTIONS: dict[str, list[Metric]] = {}
 
 
 def _section(title: str) -> Callable[..., Metric]:
     """Registers metrics under a heading of the page."""
-    metrics = _SECTIONS.setdefault(title, [])
+    metrics = SECTIONS.setdefault(title, [])
 
     def register(name: str, unit: str, meaning: str, **more: str | bool | tuple[float, float]) -> Metric:
         metrics.append(Metric(name, unit, meaning, **more))  # type: ignore[arg-type]
@@ -83,6 +79,7 @@ def _section(title: str) -> Callable[..., Metric]:
 
 _kept = _section("Kept from Stable-Baselines3")
 EP_REW_MEAN = _kept("rollout/ep_rew_mean", "reward", "mean return of the last episodes", needs="Monitor", shown=True)
+EP_REW_STD = _kept("rollout/ep_rew_std", "reward", "standard deviation of their returns", needs="Monitor")
 EP_LEN_MEAN = _kept("rollout/ep_len_mean", "steps", "mean length of the last episodes", needs="Monitor", shown=True)
 SUCCESS_RATE = _kept(
     "rollout/success_rate", "fraction", "share of successful episodes", needs='info["is_success"]', shown=True
@@ -106,11 +103,7 @@ EXPLAINED_VARIANCE = _kept(
     "train/explained_variance",
     "–",
     "share of the variance of the λ-returns that the values explain",
-    alert="warn: below 0 for 10 updates after warm-up",
-    cause="the critic is worse than a constant: targets jump, or its step size is too large",
-    remedy="lower the learning rate, look at train/ret_std and the critics' gradient norms",
     shown=True,
-    healthy=(0.0, 1.0),
 )
 LEARNING_RATE = _kept("train/learning_rate", "–", "read back from the live optimiser", shown=True)
 CRITIC_LEARNING_RATE = _kept(
@@ -120,9 +113,6 @@ LOSS = _kept(
     "train/loss",
     "–",
     "total loss, mean over minibatches",
-    alert="error: not finite; warn: above 1000",
-    cause="a reward or advantage of another magnitude, or a diverging critic",
-    remedy="look at the terms beside it",
     shown=True,
 )
 N_UPDATES = _kept("train/n_updates", "count", "epochs of optimisation so far, as SB3 counts them", shown=True)
@@ -137,11 +127,7 @@ RATIO_FIRST_MINIBATCH_MAX_DEV = _policy(
     "train/ratio_first_minibatch_max_dev",
     "–",
     "largest |ratio − 1| before the first step of the update",
-    alert="error: above 1e-3",
-    cause="rollout and update disagree: memory, normaliser or mask",
-    remedy="report it: this is a fault of the engine or of a custom policy",
     combine="max",
-    healthy=(0.0, 1e-3),
 )
 APPROX_KL_K1 = _policy("train/approx_kl_k1", "nats", "KL(old ‖ new), k1 estimator")
 KL_EXACT = _policy("train/kl_exact", "nats", "KL(old ‖ new) in closed form")
@@ -150,63 +136,41 @@ KL_STOP_EPOCH = _policy(
     "train/kl_stop_epoch",
     "epoch",
     "epoch in which the KL stop ended the update; n_epochs if it did not",
-    alert="info: 0 three updates running",
-    cause="the step size is too large for target_kl",
-    remedy="lower the learning rate or raise target_kl",
 )
 LOG_RATIO_MAX_ABS = _policy(
     "train/log_ratio_max_abs",
     "–",
     "largest |log ratio|",
-    alert="warn: above 10",
-    cause="the policy moved far within one update",
-    remedy="lower the learning rate or n_epochs, or set target_kl",
     combine="max",
-    healthy=(0.0, 10.0),
 )
 LOG_RATIO_EXTREME_FRACTION = _policy("train/log_ratio_extreme_fraction", "fraction", "share of |log ratio| above 10")
 LOG_RATIO_CLAMPED_FRACTION = _policy(
     "train/log_ratio_clamped_fraction",
     "fraction",
     "share of |log ratio| above 20, where exp() is clamped",
-    alert="warn: above 0.01",
-    cause="see train/log_ratio_max_abs",
-    remedy="see train/log_ratio_max_abs",
-    healthy=(0.0, 0.01),
 )
 LOG_RATIO_NONFINITE = _policy(
     "error/log_ratio_nonfinite",
     "count",
     "log ratios that are NaN or infinite",
-    alert="error: above 0",
-    cause="NaN in the network, or an action of probability 0",
-    remedy="the minibatch was skipped; look at the gradients",
     combine="sum",
-    healthy=(0.0, 0.0),
 )
 LOG_RATIO_NAN_COUNT = _policy(
     "error/log_ratio_nan_count",
     "count",
     "log ratios that are NaN",
-    alert="error: above 0",
     combine="sum",
-    healthy=(0.0, 0.0),
 )
 LOG_RATIO_INF_COUNT = _policy(
     "error/log_ratio_inf_count",
     "count",
     "log ratios that are infinite",
-    alert="error: above 0",
     combine="sum",
-    healthy=(0.0, 0.0),
 )
 POLICY_ENTROPY = _policy(
     "train/policy_entropy",
     "nats",
     "mean entropy of the policy, joint over action dimensions",
-    alert="warn: below 5 % of its start with a flat slope",
-    cause="exploration collapsed",
-    remedy="raise ent_coef or its floor",
 )
 POLICY_ENTROPY_MIN = _policy(
     "train/policy_entropy_min", "nats", "smallest entropy of a step in the update", combine="min"
@@ -224,22 +188,16 @@ BC_LOSS_RATIO = _policy(
     "train/bc_loss_ratio",
     "–",
     "gradient norm of the AWR term over that of the surrogate, at the action head, before the first step",
-    alert="warn: above 1",
-    cause="imitation of the rollout's own actions outweighs the policy gradient",
-    remedy="lower awr.coef, or raise awr.beta",
     needs="awr",
-    healthy=(0.0, 1.0),
 )
 
 _returns = _section("Advantages and returns")
+REWARD_MEAN = _returns("train/reward_mean", "reward", "mean of the rewards, before any normalisation")
 REWARD_STD = _returns("train/reward_std", "reward", "standard deviation of the rewards, before any normalisation")
 WARN_REWARD_CONSTANT = _returns(
     "warn/reward_constant",
     "0/1",
     "no two returns of the rollout can differ: its rewards are all the same, and 0 or without a terminated episode",
-    alert="warn: 1",
-    cause="the goal was never reached, or the env gives no reward",
-    remedy="explore more, make the reward denser, or check the env",
 )
 ADVANTAGE_MEAN_RAW = _returns("train/advantage_mean_raw", "reward", "mean advantage before normalisation")
 ADVANTAGE_STD_RAW = _returns("train/advantage_std_raw", "reward", "standard deviation before normalisation")
@@ -249,44 +207,35 @@ ADVANTAGES_NORM_MAX_ABS = _returns(
     "train/advantages_norm_max_abs",
     "–",
     "largest normalised advantage",
-    alert="warn: above 20",
-    cause="one step dominates the update",
-    remedy="look for an outlier in the rewards",
-    healthy=(0.0, 20.0),
 )
 ADVANTAGES_NORM_MEAN = _returns(
     "train/advantages_norm_mean",
     "–",
     "mean of the normalised advantages",
-    alert="warn: |mean| above 0.1",
-    healthy=(-0.1, 0.1),
 )
 ADVANTAGES_NORM_STD = _returns("train/advantages_norm_std", "–", "standard deviation of the normalised advantages")
 WARN_ADVANTAGES_STD_BELOW_FLOOR = _returns(
     "warn/advantages_std_below_floor",
     "0/1",
     "the advantages have no spread and were set to 0",
-    alert="warn: 1",
-    cause="every action looks alike: constant rewards, or a critic that explains everything",
-    remedy="check that actions change rewards",
 )
 RET_MEAN = _returns("train/ret_mean", "reward", "mean of the return scale")
 RET_STD = _returns(
     "train/ret_std",
     "reward",
     "standard deviation of the return scale",
-    alert="warn: below 1 % of its maximum",
-    cause="returns stopped varying",
-    remedy="check the env",
+)
+RETURN_OUTLIER = _returns(
+    "train/return_outlier",
+    "σ of the return",
+    "largest distance of a sample of the return from their mean",
+    combine="max",
 )
 VALUE_TARGET_SCALE = _returns("train/value_target_scale", "1/reward", "1/σ used to encode value targets")
 WARN_EXCESSIVE_RETURN_SCALING = _returns(
     "warn/excessive_return_scaling",
     "0/1",
-    "max|return − mean|/σ exceeds 100",
-    alert="warn: 1",
-    cause="rare returns far outside the scale",
-    remedy="clip or reshape the reward",
+    "what `return_outlier` looks for is there",
     combine="max",
 )
 WARN_RET_STD_TRIGGERING_SCALING = _returns(
@@ -296,46 +245,31 @@ POPART_MAX_SHIFT = _returns(
     "train/popart_max_shift",
     "reward",
     "largest change of a decoded value by the rescale of the heads",
-    alert="error: above 1e-3 of the scale; categorical warn: above 0.05 σ",
-    cause="the rescale moved predictions",
-    remedy="report it",
     combine="max",
 )
 OBS_NORM_MEAN_DRIFT = _returns(
     "debug/obs_norm_mean_drift",
     "std",
     "largest move of a feature's mean in the observation normaliser",
-    alert="warn: above 1",
-    cause="observations drift",
-    remedy="use features that are stationary",
     needs="normalize_observations",
-    healthy=(0.0, 1.0),
 )
 OBS_NORM_STD_DRIFT = _returns(
     "debug/obs_norm_std_drift",
     "std",
     "largest relative move of a feature's std in the observation normaliser",
-    alert="warn: above 1",
-    cause="observations drift",
-    remedy="use features that are stationary",
     needs="normalize_observations",
-    healthy=(0.0, 1.0),
 )
 VECNORMALIZE_MEAN_DRIFT = _returns(
     "debug/vecnormalize_mean_drift",
     "std",
     "the same for SB3's VecNormalize",
-    alert="warn: above 1",
     needs="VecNormalize",
-    healthy=(0.0, 1.0),
 )
 VECNORMALIZE_STD_DRIFT = _returns(
     "debug/vecnormalize_std_drift",
     "std",
     "the same for SB3's VecNormalize",
-    alert="warn: above 1",
     needs="VecNormalize",
-    healthy=(0.0, 1.0),
 )
 
 _critics = _section("Critics")
@@ -347,9 +281,6 @@ VF_CLIP_ACTIVE_FRAC = _critics(
     "train/vf_clip_active_frac",
     "fraction",
     "share of steps whose prediction was clipped",
-    alert="info: 0 for 20 updates",
-    cause="the radius is too wide to matter",
-    remedy="lower it or switch clipping off",
     needs="value_clip",
 )
 CRITIC1_LOSS = _critics("train/critic1_loss", "–", "loss of critic 1")
@@ -369,27 +300,21 @@ CRITICS_GRAD_RATIO = _critics(
     "train/critics_grad_ratio",
     "–",
     "gradient norm of critic 1 over that of critic 2; left out where one of them vanishes",
-    alert="warn: outside [0.01, 100]",
-    cause="one critic hardly learns",
-    remedy="compare train/critic1_loss with train/critic2_loss; look at a custom network's initialisation",
     needs="twin_critics",
-    healthy=(0.01, 100.0),
 )
 WARN_TWIN_CRITICS_GRADIENT_IMBALANCE = _critics(
     "warn/twin_critics_gradient_imbalance",
     "0/1",
-    "that ratio is outside [0.01, 100]",
-    alert="warn: 1",
+    "what `critics_imbalanced` looks for is there",
     needs="twin_critics",
 )
 WARN_CRITIC1_VANISHING_GRADIENTS = _critics(
-    "warn/critic1_vanishing_gradients", "0/1", "gradient norm of critic 1 below 1e-8", alert="warn: 1"
+    "warn/critic1_vanishing_gradients", "0/1", "what `critic1_vanishing` looks for is there"
 )
 WARN_CRITIC2_VANISHING_GRADIENTS = _critics(
     "warn/critic2_vanishing_gradients",
     "0/1",
-    "gradient norm of critic 2 below 1e-8",
-    alert="warn: 1",
+    "what `critic2_vanishing` looks for is there",
     needs="twin_critics",
 )
 QUANTILE_CROSSING_RATE = _critics(
@@ -402,51 +327,32 @@ QUANTILE_CROSSING_SIZE = _critics(
     "train/quantile_crossing_size",
     "σ of the return",
     "mean distance by which sorting moves a quantile; 0 if all are in order",
-    alert="warn: above 0.05",
-    cause="the critic has not learned a distribution yet",
-    remedy="train longer or raise vf_coef",
     needs="critic='quantile'",
-    healthy=(0.0, 0.05),
 )
 SUPPORT_OUTSIDE_FRACTION = _critics(
     "train/support_outside_fraction",
     "fraction",
     "share of targets outside the support",
-    alert="warn: above 0.01",
-    cause="returns outgrew the support between two moves",
-    remedy="none: the support moves by itself",
     needs="critic='categorical'",
-    healthy=(0.0, 0.01),
 )
 CALIBRATION_ERROR = _critics(
     "train/calibration_error",
     "–",
     "mean |level − coverage| of returns whose episode ended inside the rollout, before the update",
-    alert="warn: above 0.1",
-    cause="the predicted distribution is too wide, too narrow or shifted",
-    remedy="train longer; with a scalar target mode this is expected",
     shown=True,
-    healthy=(0.0, 0.1),
 )
 
 EVAL_EXPLAINED_VARIANCE = _critics(
     "eval/explained_variance",
     "–",
     "share of the variance of the discounted returns on validation that the critic explains",
-    alert="warn: train/explained_variance − this above 0.3 for 5 evaluations",
-    cause="the critic has memorised the training bars",
-    remedy="fewer or simpler features, a smaller network, a shorter run",
     needs="a run on a market with enough validation bars",
 )
 EVAL_CALIBRATION_ERROR = _critics(
     "eval/calibration_error",
     "–",
     "mean |level − coverage| of the predicted quantiles, over the discounted returns on validation",
-    alert="warn: above 0.1",
-    cause="validation is unlike the training bars, or the critic is not done learning",
-    remedy="compare it with train/calibration_error",
     needs="a run on a market with enough validation bars",
-    healthy=(0.0, 0.1),
 )
 
 _gradients = _section("Gradients")
@@ -455,27 +361,18 @@ GRAD_NORM_RAW_MAX = _gradients(
     "train/grad_norm_raw_max",
     "–",
     "the largest of a minibatch",
-    alert="warn: above 50; error: not finite",
-    cause="an outlier, or a step size too large",
-    remedy="look at advantages and targets",
     combine="max",
-    healthy=(0.0, 50.0),
 )
 GRAD_NORM_PRE_CLIP = _gradients(
     "train/grad_norm_pre_clip",
     "–",
     "global norm after scaling, before the clip, mean over minibatches",
-    healthy=(0.0, 10.0),
 )
 GRAD_NORM_PRE_CLIP_MAX = _gradients(
     "train/grad_norm_pre_clip_max",
     "–",
     "the largest of a minibatch",
-    alert="warn: above 50",
-    cause="an outlier, or a step size too large",
-    remedy="look at advantages and targets",
     combine="max",
-    healthy=(0.0, 50.0),
 )
 GRAD_NORM_POST_CLIP = _gradients(
     "train/grad_norm_post_clip", "–", "global norm of the step taken, mean over minibatches"
@@ -492,28 +389,20 @@ GRAD_NORM_POST_CLIP_MAX_OF = _gradients(
     "train/grad_norm_post_clip_max/<half>",
     "–",
     "the largest of a minibatch",
-    alert="error: above max_grad_norm",
-    cause="a stage after the clip changed the gradients",
-    remedy="report it: this is a fault of the engine or of a custom stage",
     combine="max",
 )
 LSTM_GRAD_NORM = _gradients(
     "train/lstm_grad_norm/<module>/<layer>",
     "–",
     "per memory and layer",
-    alert="warn: above 50 or below 1e-8",
     needs="memory",
 )
 SKIPPED_MINIBATCHES = _gradients(
     "train/skipped_minibatches",
     "count",
     "minibatches (or micro-batches) left out because something was not finite",
-    alert="error: above 0",
-    cause="NaN or infinity in loss or gradient",
-    remedy="look at error/log_ratio_* and the env",
     combine="sum",
     shown=True,
-    healthy=(0.0, 0.0),
 )
 LSTM_H_MEAN = _gradients(
     "lstm/h_mean_layer<i>", "–", "mean of the actor's hidden state at sequence starts", needs="memory"
@@ -526,11 +415,7 @@ LSTM_SATURATION = _gradients(
     "lstm/saturation_layer<i>",
     "fraction",
     "the larger of two shares: gates within 0.05 of shut or open, and |tanh(cell)| above 0.95",
-    alert="warn: above 0.9",
-    cause="the memory is stuck: its inputs are too large, or it was driven there by a drifting target",
-    remedy="normalise the observations, lower the learning rate",
     needs="memory",
-    healthy=(0.0, 0.9),
 )
 LSTM_CRITIC_H_MEAN = _gradients(
     "lstm_critic/h_mean_layer<i>", "–", "the same for the critic's memory", needs="critic memory"
@@ -551,11 +436,7 @@ LSTM_CRITIC_SATURATION = _gradients(
     "lstm_critic/saturation_layer<i>",
     "fraction",
     "the same for the critic's memory",
-    alert="warn: above 0.9",
-    cause="see lstm/saturation_layer<i>",
-    remedy="see lstm/saturation_layer<i>",
     needs="critic memory",
-    healthy=(0.0, 0.9),
 )
 LSTM_H_NORM_AFTER_RESET_RATIO = _gradients(
     "lstm/h_norm_after_reset_ratio",
@@ -584,9 +465,6 @@ RISK_TAIL_SAMPLES = _risk(
     "risk/tail_samples",
     "count",
     "α · samples behind the measured tail",
-    alert="warn: below 10",
-    cause="too few steps or episodes per rollout for this α",
-    remedy="more envs, longer rollouts, or a larger alpha",
     needs="risk",
 )
 RISK_LIMIT = _risk("risk/limit", "unit of X", "the least CVaR allowed", needs="risk.limit", shown=True)
@@ -594,9 +472,6 @@ RISK_GAP = _risk(
     "risk/gap",
     "unit of X",
     "limit − measured: positive = violated",
-    alert="warn: above 0 for 20 updates",
-    cause="the multiplier is still rising, exploration is wide, or no policy meets the limit",
-    remedy="let it train on; a larger risk.learning_rate; look at risk/multiplier",
     needs="risk.limit",
     shown=True,
 )
@@ -604,9 +479,6 @@ RISK_MULTIPLIER = _risk(
     "risk/multiplier",
     "–",
     "λ: weight of the cost in the policy's advantage",
-    alert="warn: at its ceiling",
-    cause="no policy meets the limit, or the unit of the limit is not that of X",
-    remedy="compare risk/limit with risk/cvar_measured",
     needs="risk",
     shown=True,
 )
@@ -668,9 +540,6 @@ ADVERSARY_ROBUST_KL = _robustness(
     "adversary/robust_kl",
     "nats",
     "KL(π(.|s) ‖ π(.|s + δ)) on the same rows, mean over real steps",
-    alert="error: enabled and without gradient (training stops)",
-    cause="the policy does not read the attacked features, or the radius is below the precision of float32",
-    remedy="look at adversary.mask and adversary.keys, or raise adversary.epsilon",
     needs="adversary",
 )
 ADVERSARY_EPSILON = _robustness(
@@ -683,9 +552,6 @@ ADVERSARY_OBJECTIVE_GAIN = _robustness(
     "adversary/objective_gain",
     "nats",
     "robust KL at δ less that at the random point of the ball where the search began",
-    alert="warn: at most 0",
-    cause="the search does not climb: steps too long, or a policy that is flat there",
-    remedy="more adversary.steps, or a smaller adversary.step_size",
     needs="adversary",
 )
 ADVERSARY_VALUE_SHIFT = _robustness(
@@ -700,21 +566,14 @@ TRADE_COSTS_FRACTION = _trading(
     "trade/costs_fraction",
     "fraction",
     'mean over steps of info["reward_costs_fraction"]: all costs and interest paid, over equity',
-    alert="warn, in a backtest: above 50 % of the gross profit",
-    cause="the agent trades more than its edge pays for",
-    remedy="a rebalance band, fewer positions, or a longer bar",
     needs='info["reward_costs_fraction"]',
 )
 TRADE_COSTS_DROPPED = _trading(
     "trade/costs_dropped",
     "count",
     "costs that were not finite and were left out of the mean",
-    alert="warn: above 0",
-    cause="bars with prices or volumes that are not finite",
-    remedy="leeward data check",
     needs='info["reward_costs_fraction"]',
     combine="sum",
-    healthy=(0.0, 0.0),
 )
 TRADE_TURNOVER = _trading(
     "trade/turnover", "fraction", "mean over steps of Σ|Δnotional| / equity", needs="a trading env"
@@ -723,9 +582,6 @@ TRADE_EXPOSURE = _trading(
     "trade/exposure",
     "fraction",
     "mean over steps of Σ|weight|",
-    alert="info: constant",
-    cause="a disguised buy-and-hold",
-    remedy="compare it with the baselines of the backtest",
     needs="a trading env",
 )
 TRADE_N_TRADES = _trading("trade/n_trades", "count", "orders of the rollout", needs="a trading env")
@@ -736,7 +592,83 @@ TRADE_MAX_DRAWDOWN = _trading(
     "trade/max_drawdown", "fraction", "deepest fall of an env within the rollout", needs="a trading env"
 )
 
-REGISTRY: dict[str, Metric] = {metric.name: metric for section in _SECTIONS.values() for metric in section}
+_looks = _section("Rollout and network, as rules look at them")
+TOP_ACTION_SHARE = _looks(
+    "rollout/top_action_share",
+    "fraction",
+    "share of the steps that took the most frequent action",
+    needs="discrete actions",
+)
+ACTION_AT_BOUND = _looks(
+    "rollout/action_at_bound",
+    "fraction",
+    "share of action components that were clipped to a bound",
+    needs="clipped actions",
+)
+OBS_CONSTANT = _looks(
+    "rollout/obs_constant", "fraction", "share of the features that have one value in a sample of the rollout"
+)
+OBS_REPEATED = _looks("rollout/obs_repeated", "fraction", "share of steps that show what the step before them showed")
+OBS_LARGEST = _looks(
+    "rollout/obs_largest",
+    "network's unit",
+    "largest root mean square of a feature, as the network reads it",
+    combine="max",
+)
+EPISODES_CUT_UNSEEN = _looks(
+    "rollout/episodes_cut_unseen",
+    "count",
+    "episodes that a time limit cut, by the env's word, and that count as terminated",
+    combine="sum",
+)
+VALUE_DEV = _looks(
+    "rollout/value_dev",
+    "critic's raw unit",
+    "largest distance of stored values from those computed again, before the update, on a sample",
+    combine="max",
+)
+RESET_DEV = _looks(
+    "rollout/reset_dev",
+    "–",
+    "largest distance of action parameters at episode starts from those of an empty memory, on a sample",
+    needs="memory, an episode that begins in the rollout",
+    combine="max",
+)
+ADVANTAGE_DEV = _looks(
+    "train/advantage_dev",
+    "σ of the advantage",
+    "distance of the advantages from the recursion of GAE on the rollout, and of those learned from from them",
+    combine="max",
+)
+TARGET_SLOPE_DEV = _looks(
+    "train/target_slope_dev",
+    "–",
+    "|slope − 1| of the mean value targets against λ-returns; 0 where the samples are too few to tell",
+)
+UPDATE_RATIO = _looks(
+    "train/update_ratio/<module>",
+    "–",
+    "norm of what an update changed over the norm of the weights, by part of the network",
+)
+OPTIMIZER_STEPS = _looks(
+    "train/optimizer_steps", "count", "steps that the optimiser's own state has behind it, where it counts them"
+)
+LEARNING_RATE_DEV = _looks(
+    "train/learning_rate_dev", "–", "|rate − setting| / setting, rates read back from the live optimiser", combine="max"
+)
+DORMANT_UNITS = _looks(
+    "train/dormant_units", "fraction", "share of units of the last hidden layers that hardly ever act", combine="max"
+)
+FEATURE_RANK = _looks(
+    "train/feature_rank",
+    "count",
+    "directions that hold 99 % of what the action head reads, on a sample; every 10th update",
+    combine="min",
+)
+ROUND_FPS = _looks("time/round_fps", "steps/s", "env steps per second of this rollout and its update")
+ALERT = _looks("alert/<rule>", "0/1", "1 while what a rule looks for is there; written once the rule has fired")
+
+REGISTRY: dict[str, Metric] = {metric.name: metric for section in SECTIONS.values() for metric in section}
 _PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", re.escape(name)) + r"(/\d+)?") for name in REGISTRY}
 
 
@@ -745,29 +677,3 @@ def find(name: str) -> Metric | None:
     if name in REGISTRY:
         return REGISTRY[name]
     return next((REGISTRY[known] for known, pattern in _PATTERNS.items() if pattern.fullmatch(name)), None)
-
-
-_NOTES = {
-    "Risk": "With several constraints the second has the same metrics under names that end in `/2`, the third in `/3`, "
-    "and so on: `risk/gap/2`."
-}
-
-
-def markdown() -> str:
-    """`docs/metrics.md`."""
-    lines = ["# Metrics", "", "Generated from `leeward.telemetry.metrics`; a test keeps the two equal.", ""]
-    for title, metrics in _SECTIONS.items():
-        lines += [
-            f"## {title}",
-            "",
-            "| metric | unit | meaning | healthy | alert | likely cause | remedy | needs |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        for m in metrics:
-            healthy = "" if m.healthy is None else f"{m.healthy[0]:g} to {m.healthy[1]:g}"
-            cells = (f"`{m.name}`", m.unit, m.meaning, healthy, m.alert, m.cause, m.remedy, m.needs)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
-        if title in _NOTES:
-            lines += [_NOTES[title], ""]
-    return "\n".join(lines)

@@ -24,6 +24,7 @@ from leeward.training.trade_metrics import Score
 __all__ = [
     "check",
     "load_model",
+    "model_file",
     "read_steps",
     "read_trainer_state",
     "restore_env",
@@ -44,6 +45,11 @@ def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, A
     plain = {key: value for key, value in state.items() if key not in arrays}
     rest = json.dumps({"env": plain, "trainer": trainer}, indent=1).encode()
     write_folder(place, {_MODEL: file.getvalue(), _ENV: save(arrays), _STATE: rest})
+
+
+def model_file(place: Path) -> Path:
+    """The model's own file of a checkpoint."""
+    return place / _MODEL
 
 
 def load_model(place: Path, env: TradingVecEnv | None = None) -> DistributionalPPO:

@@ -1,10 +1,13 @@
-"""Where metrics go: progress.csv, TensorBoard, and the console. On resume they are cut back to the checkpoint."""
+"""Where metrics and alerts go: progress.csv, alerts.jsonl, TensorBoard, and the console.
+
+On resume they are cut back to the checkpoint.
+"""
 
 import csv
 import io
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from leeward.durable import naming, write_atomically
 from leeward.errors import RunDirectoryError
+from leeward.telemetry.alerts import Alert
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
 
-__all__ = ["Listener", "ProgressFile", "TensorBoardFile", "make_logger"]
+__all__ = ["AlertFile", "Listener", "ProgressFile", "TensorBoardFile", "make_logger"]
 
 
 _MOST_ROWS = 20_000  # of a log: some 30 MB. A week of training has thirty times as many updates
@@ -136,6 +140,22 @@ def _put_in_the_past(folder: Path) -> None:
         with naming(folder):
             for number, file in enumerate(files):
                 file.rename(folder / f"{_EVENTS}{number:010d}")
+
+
+class AlertFile:
+    """One JSON object per alert and line. It begins with the alerts of the checkpoint that is continued, if any."""
+
+    def __init__(self, path: Path, known: Iterable[Alert]) -> None:
+        self.path = path
+        lines = [f"{alert.as_json()}\n" for alert in known]
+        if lines:
+            write_atomically(path, "".join(lines))
+        else:
+            path.unlink(missing_ok=True)
+
+    def write(self, alert: Alert) -> None:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{alert.as_json()}\n")
 
 
 class Listener(KVWriter):

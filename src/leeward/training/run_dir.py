@@ -56,6 +56,7 @@ class RunDir:
         self.config_file, self.run_file = path / "config.yaml", path / "run.json"
         self.scaler_file, self.progress_file = path / "scaler.json", path / "progress.csv"
         self.bars_file = path / "bars.npz"
+        self.alerts_file = path / "alerts.jsonl"
         self.checkpoints, self.best, self.tensorboard = path / "checkpoints", path / "best", path / "tensorboard"
 
     @classmethod

@@ -27,10 +27,18 @@ from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import CheckpointError
 from leeward.market import Market
 from leeward.optim.build import OPTIMIZERS
+from leeward.telemetry.alerts import Alert, announce
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
-from leeward.training.checkpoints import load_model, read_trainer_state, restore_env, take_weights, write_checkpoint
+from leeward.training.checkpoints import (
+    load_model,
+    model_file,
+    read_trainer_state,
+    restore_env,
+    take_weights,
+    write_checkpoint,
+)
 from leeward.training.critic_check import critic_numbers
-from leeward.training.logs import Listener, ProgressFile, TensorBoardFile, make_logger
+from leeward.training.logs import AlertFile, Listener, ProgressFile, TensorBoardFile, make_logger
 from leeward.training.run_dir import RunDir
 from leeward.training.trade_metrics import Score, TradeMetrics, score_of
 
@@ -87,6 +95,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         policy_kwargs=policy.keywords() | network,
         action_distribution=policy.action_distribution,
         risk=config.risk,
+        health=config.health,
         **rates,
         **ppo.keywords(),
     )
@@ -100,11 +109,12 @@ def train(
     resume: bool,
     parent: RunDir | None = None,
     notice: Callable[[str], None] = warnings.warn,
+    tell: Callable[[Alert], None] = announce,
 ) -> list[LimitVerdict]:
     """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
     With a `parent` a new run begins with the weights of that one's best checkpoint. `notice` is told what a person
-    should know: that a damaged checkpoint was passed over, or that versions differ.
+    should know: that a damaged checkpoint was passed over, or that versions differ; `tell` every health alert.
     """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
@@ -121,6 +131,13 @@ def train(
         if parent is not None:
             take_weights(model, parent.best_checkpoint())
     session = _Session(run, config, market, state, show)
+    alerts = AlertFile(run.alerts_file, model.alerts)
+
+    def on_alert(alert: Alert) -> None:
+        alerts.write(alert)
+        tell(alert)
+
+    model.guard.on_alert = on_alert
     logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
     model.set_logger(logger)
     remaining = config.ppo.total_steps - model.num_timesteps
@@ -172,6 +189,7 @@ def replay_one_update(run: RunDir, market: Market) -> str:
         if row is None:
             continue
         restore_env(place, env)
+        model.guard.on_alert = lambda alert: None  # it was told when the update was first made
         session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
         model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
         try:
@@ -233,7 +251,7 @@ class _Session(BaseCallback):
         self.began, self.began_at = time.monotonic(), self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        if self.model.num_timesteps > self.began_at:  # after an update of this process
+        if self._agent.n_rollouts > self.updates:  # after an update of this process; not if a round had to be repeated
             self.updates += 1
             self._between_updates(last=False)
 
@@ -243,8 +261,7 @@ class _Session(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         numbers, self.exploring = self.trades.read()
-        for metric, value in numbers.items():
-            self.logger.record(metric.name, value)
+        self._agent.report(numbers)
 
     def finish(self) -> None:
         """After the last update: a score and a checkpoint, whatever their turn."""
@@ -265,8 +282,7 @@ class _Session(BaseCallback):
         result = run_policy(self._agent, self.market, self.config.env, split="validation", alpha=alpha)
         self.validation = score_of(result, alpha)
         if self.config.env.reward == "log_return":  # what the critic predicts
-            for metric, value in critic_numbers(result, gamma=self._agent.settings.gamma).items():
-                self.logger.record(metric.name, value)
+            self._agent.report(critic_numbers(result, gamma=self._agent.settings.gamma))
         if self.best is None or self._rank(self.validation) > self._rank(Score(**self.best["score"])):
             self.best = {
                 "score": self.validation.as_dict(),
@@ -287,7 +303,9 @@ class _Session(BaseCallback):
         for output in self.logger.output_formats:
             if isinstance(output, TensorBoardFile):
                 output.flush()  # what a resumed run does not log again must be on disk
-        write_checkpoint(self.run.checkpoints / f"{self.updates:08d}", self._agent, self._state())
+        place = self.run.checkpoints / f"{self.updates:08d}"
+        write_checkpoint(place, self._agent, self._state())
+        self._agent.guard.keep(model_file(place))
         self.run.prune(self.config.checkpoint.keep_last)
 
     def _state(self) -> dict[str, Any]:

@@ -1,0 +1,201 @@
+"""What a model does about its own health: it watches every update, says what is wrong, and acts if it is told to.
+
+`health.strict` ends training at an error, `health.rollback` returns to the last good state with a smaller step. A state
+is good when no error has been seen up to it: of a run it is a checkpoint, else a copy in memory.
+"""
+
+import io
+import math
+import pathlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
+
+from leeward.algorithm import checkpoint
+from leeward.errors import EnvironmentFault, LeewardError, UnhealthyTraining
+from leeward.networks.action_distributions import GaussianHead
+from leeward.telemetry.alerts import Alert, announce
+from leeward.telemetry.health import Facts
+from leeward.telemetry.metrics import Metric, Numbers
+from leeward.telemetry.monitor import Monitor
+
+if TYPE_CHECKING:
+    from leeward.algorithm.ppo import DistributionalPPO
+
+__all__ = ["Guard", "OnAlert"]
+
+OnAlert = Callable[[Alert], None]
+_EVERY = 5  # updates between two copies in memory
+_KEPT = 4  # copies
+_OWN_COURSE = ("counters", "episodes", "health")  # goes on when all else goes back
+
+
+class _Good(NamedTuple):
+    update: int
+    place: checkpoint.Path  # a file, or the bytes of one
+    copied: bool  # in memory
+
+
+class Guard:
+    """Owns the monitor of one model, the copies it can go back to, and how often it went back."""
+
+    def __init__(self, model: "DistributionalPPO", on_alert: OnAlert | None) -> None:
+        self._model, self.on_alert = model, on_alert
+        self.monitor = Monitor()
+        self.rollbacks = 0
+        self._good: deque[_Good] = deque(maxlen=_KEPT)
+        self._errors: list[Alert] = []  # that nothing has been done about yet
+
+    # --- watch ------------------------------------------------------------------------------------------------------
+
+    def watch(self, numbers: Mapping[Metric, float]) -> Numbers:
+        """Judge an update; alerts go to whoever listens. Returns the 0/1 series of the rules."""
+        health = self._model.settings.health
+        self.monitor.configure(health.thresholds, health.off)
+        series, alerts = self.monitor.judge(numbers, self._facts())
+        for alert in alerts:
+            self._tell(alert)
+        self._errors += [alert for alert in alerts if alert.severity == "error"]
+        return series
+
+    def _facts(self) -> Facts:
+        model = self._model
+        head, settings = model.policy.action_head, model.settings
+        return Facts(
+            update=model.n_rollouts,
+            progress=1.0 - model._current_progress_remaining,
+            max_grad_norm=settings.max_grad_norm,
+            max_entropy=math.fsum(math.log(n) for n in head.choices) if head.choices else None,
+            noise_scale=float(head.log_scale.exp().mean()) if isinstance(head, GaussianHead) else 1.0,
+            ceilings=tuple(each.ceiling for each in settings.risk),
+            several_steps=settings.n_epochs > 1
+            or (settings.batch_size is not None and settings.batch_size < settings.n_steps * model.processes.n_envs),
+            support=settings.critic == "categorical",
+        )
+
+    def _tell(self, alert: Alert) -> None:
+        model = self._model
+        for output in model.logger.output_formats:
+            writer = getattr(output, "writer", None)  # TensorBoard's, of SB3's logger or of ours
+            if writer is not None and hasattr(writer, "add_text"):
+                writer.add_text(f"alerts/{alert.name}", alert.line, model.num_timesteps)
+        if self.on_alert is None:
+            announce(alert, verbose=model.verbose)
+        else:
+            self.on_alert(alert)
+
+    # --- act --------------------------------------------------------------------------------------------------------
+
+    def keep(self, place: pathlib.Path) -> None:
+        """A checkpoint was written: it is good if nothing is wrong now, and no copies in memory are needed."""
+        if not self._errors:
+            self._good.append(_Good(self._model.n_rollouts, place, copied=False))
+
+    def act(self) -> None:
+        """Between two updates: do what the settings say about errors, and remember a good state."""
+        model, health = self._model, self._model.settings.health
+        errors, self._errors = self._errors, []
+        if errors and (health.strict or health.rollback):
+            self._go_back_or_stop(errors[0])
+        elif not errors and (health.strict or health.rollback):
+            in_files = any(not good.copied for good in self._good)
+            if not in_files and (not self._good or model.n_rollouts - self._good[-1].update >= _EVERY):
+                file = io.BytesIO()
+                checkpoint.save(model, file, exclude=("rng", "rollout"))
+                self._good.append(_Good(model.n_rollouts, file, copied=True))
+
+    def survives(self, error: LeewardError) -> bool:
+        """An error has ended a round: it is told, and with `rollback` training goes on from the last good state."""
+        model = self._model
+        name = "environment_fault" if isinstance(error, EnvironmentFault) else "training_diverged"
+        alert = self.monitor.raised(name, error, model.n_rollouts + 1)
+        self._tell(alert)
+        if not model.settings.health.rollback or not self._may_go_back():
+            return False
+        self._go_back(alert)
+        return True
+
+    def _may_go_back(self) -> bool:
+        alone = self._model.processes.group.size == 1  # else the other processes are inside the round that failed
+        return alone and bool(self._good) and self.rollbacks < self._model.settings.health.max_rollbacks
+
+    def _go_back_or_stop(self, alert: Alert) -> None:
+        if self._model.settings.health.rollback and self._may_go_back():
+            self._go_back(alert)
+            return
+        raise UnhealthyTraining(self._last_words(alert))
+
+    def _last_words(self, alert: Alert) -> str:
+        """What, since when, likely cause, what to try, and where the last good state is; the model holds it."""
+        health, since = self._model.settings.health, self.monitor.since(alert)
+        why = "health.strict" if health.strict else f"health.rollback, after {self.rollbacks} of them,"
+        good = self._state_before(since)
+        kept = "there is no good state to go back to"
+        if good is not None:
+            self._restore(good)
+            kept = f"the last good state is that after update {good.update}" + (
+                ", which the model holds now" if good.copied else f": {good.place}"
+            )
+        return (
+            f"{why} ends training at update {alert.update}: {alert.name}: {alert.message}; first seen in update "
+            f"{since}. Likely: {alert.cause}. Try: {alert.remedy}; {kept}. More: leeward explain {alert.name}"
+        )
+
+    def _state_before(self, update: int) -> _Good | None:
+        there = [
+            good for good in self._good if not isinstance(good.place, pathlib.Path) or good.place.is_file()
+        ]  # a run keeps the last few
+        before = [good for good in there if good.update < update]
+        return before[-1] if before else there[0] if there else None
+
+    def _go_back(self, alert: Alert) -> None:
+        model, health = self._model, self._model.settings.health
+        good = self._state_before(self.monitor.since(alert))
+        assert good is not None
+        self._restore(good)
+        self._good = deque([each for each in self._good if each.update <= good.update], maxlen=_KEPT)
+        factor = health.rollback_lr_factor
+        rates = {name: getattr(model.settings, name) for name in ("learning_rate", "critic_learning_rate")}
+        smaller = {name: _scaled(rate, factor) for name, rate in rates.items() if rate is not None}
+        now = model.set_hyperparameters(**smaller)
+        model.begin_anew()
+        self.monitor.restart()
+        self.rollbacks += 1
+        told = ", ".join(f"{name} {rate:.3g}" for name, rate in now.items())
+        self._tell(
+            self.monitor.say(
+                "rolled_back",
+                f"rollback {self.rollbacks} of {health.max_rollbacks} because of {alert.name}: back to the state after "
+                f"update {good.update}, with {told}",
+                alert.update,
+            )
+        )
+
+    def _restore(self, good: _Good) -> None:
+        """All that was learned goes back; what was counted, and the alerts, stay."""
+        if isinstance(good.place, io.BytesIO):
+            good.place.seek(0)
+        manifest, tensors = checkpoint.read_checkpoint(good.place)
+        owners = self._model.owners()
+        manifest["state"] |= {name: owners[name].state_dict() for name in _OWN_COURSE}
+        checkpoint.restore(self._model, manifest, tensors)
+        checkpoint.restore_normaliser(self._model, manifest, tensors)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rollbacks": self.rollbacks} | self.monitor.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rollbacks = int(state["rollbacks"])
+        self.monitor.load_state_dict(state)
+
+
+def _scaled(rate: Any, factor: float) -> Any:
+    """A rate times a factor, in a form that a checkpoint can hold: a schedule of one's own becomes a constant."""
+    rate = rate.value_schedule if isinstance(rate, FloatSchedule) else rate
+    if isinstance(rate, LinearSchedule):
+        return LinearSchedule(factor * rate.start, factor * rate.end, rate.end_fraction)
+    return factor * float(rate(1.0) if callable(rate) else rate)

@@ -1,0 +1,148 @@
+"""What a model does about its own health: it tells, stops, or goes back."""
+
+import io
+import math
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+
+from leeward import DistributionalPPO
+from leeward.algorithm.checkpoint import read_checkpoint, restore
+from leeward.algorithm.guard import _scaled
+from leeward.errors import ConfigError, EnvironmentFault, UnhealthyTraining
+from leeward.telemetry.alerts import Alert
+
+from ..support.faults import hooks, knob, make, one_env, setting
+from ..support.models import Look, learn, parameters_of
+
+
+class Then(Look):
+    """Does something once, before the rollout of an update."""
+
+    def __init__(self, update: int, act: Any) -> None:
+        super().__init__(lambda model: None)
+        self.update, self.act, self.done = update, act, False
+        self.weights: dict[int, dict[str, torch.Tensor]] = {}
+
+    def _on_rollout_start(self) -> None:
+        model = self.model
+        assert isinstance(model, DistributionalPPO)
+        self.weights[model.n_rollouts] = parameters_of(model.policy)
+        if model.n_rollouts + 1 == self.update and not self.done:
+            self.done = True
+            self.act(model, ExitStack())
+
+
+def names(model: DistributionalPPO) -> list[str]:
+    return [alert.name for alert in model.alerts]
+
+
+def test_an_error_is_told_and_training_goes_on_by_default() -> None:
+    told: list[Alert] = []
+    model = make(on_alert=told.append)
+    learn(model, 7, Then(5, setting(learning_rate=3.0)))
+    assert model.n_rollouts == 7
+    assert told == model.alerts and "policy_jumped" in names(model)
+    assert model.last_metrics["alert/policy_jumped"] in (0.0, 1.0)
+
+
+def test_an_sb3_user_sees_alerts_with_verbose_1(capsys) -> None:
+    learn(make(on_alert=None, verbose=1), 4, Then(3, setting(learning_rate=0.0)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warn: learning_rate_zero")]
+    assert len(lines) == 1 and "leeward explain learning_rate_zero" in lines[0]
+
+
+def test_strict_stops_with_words_and_the_model_is_the_last_good_one() -> None:
+    model, then = make(health={"strict": True}), Then(8, setting(learning_rate=3.0))
+    with pytest.raises(UnhealthyTraining) as stopped:
+        learn(model, 12, then)
+    message = str(stopped.value)
+    for part in (
+        "health.strict ends training at update 8", "policy_jumped", "first seen in update 8", "Likely: a learning rate",
+        "Try: lower learning_rate", "that after update 5, which the model holds now", "leeward explain policy_jumped",
+    ):  # fmt: skip
+        assert part in message
+    now = parameters_of(model.policy)
+    assert all(torch.equal(now[name], value) for name, value in then.weights[5].items())
+
+
+def test_rollback_goes_back_with_a_smaller_rate_and_says_so() -> None:
+    told: list[Alert] = []
+    model = make(health={"rollback": True, "rollback_lr_factor": 1e-4}, on_alert=told.append)
+    learn(model, 16, Then(8, setting(learning_rate=3.0)))
+    said = [alert for alert in told if alert.name == "rolled_back"]
+    assert len(said) == 1 == model.guard.rollbacks
+    assert "rollback 1 of 3 because of policy_jumped: back to the state after update 5" in said[0].message
+    assert model.learning_rate == pytest.approx(3e-4) and "learning_rate 0.0003" in said[0].message
+    assert model.last_metrics["train/approx_kl"] < 0.1
+    assert model.n_rollouts == 16, "what was spent is spent"
+
+
+def test_rollbacks_are_bounded() -> None:
+    model = make(health={"rollback": True, "max_rollbacks": 2})
+    broken = hooks(lambda m: [m.policy.action_head.net.weight], lambda gradient: gradient * math.nan)
+    with pytest.raises(UnhealthyTraining, match=r"after 2 of them, ends training .* minibatches_skipped"):
+        learn(model, 20, Then(4, broken))
+    assert names(model).count("rolled_back") == 2
+
+
+def test_one_bad_reward_ends_training_or_is_survived() -> None:
+    model = make()
+    with pytest.raises(EnvironmentFault, match=r"env 1, step .* reward nan"):
+        learn(model, 8, Then(4, one_env(shock=math.nan)))
+    assert names(model)[-1] == "environment_fault" and model.alerts[-1].update == 4
+    model = make(health={"rollback": True})
+    learn(model, 8, Then(4, one_env(shock=math.nan)))
+    assert names(model)[-2:] == ["environment_fault", "rolled_back"]
+    assert model.n_rollouts == 8 and model.num_timesteps == 8 * model.n_steps * model.n_envs
+
+
+def test_a_rule_that_is_off_stops_nothing() -> None:
+    rules = {name: {"off": True} for name in ("policy_jumped", "gradient_exploded", "loss_exploded")}
+    rules |= {name: {"off": True} for name in ("nonfinite_number", "log_ratio_nonfinite", "minibatches_skipped")}
+    model = make(health={"strict": True, "rules": rules})
+    learn(model, 7, Then(5, setting(learning_rate=0.3)))
+    assert "policy_jumped" not in names(model)
+
+
+def test_alerts_and_what_rules_remember_are_in_a_checkpoint() -> None:
+    model = make()
+    learn(model, 6, Then(3, knob(unit=1e4)))
+    assert "observation_unscaled" in names(model)
+    file = io.BytesIO()
+    model.save(file)
+    file.seek(0)
+    again = DistributionalPPO.load(file)
+    assert again.alerts == model.alerts
+    assert again.guard.state_dict() == model.guard.state_dict()
+
+
+def test_a_file_from_before_there_were_rules_has_none_yet() -> None:
+    model, other = make(), make()
+    learn(model, 3)
+    file = io.BytesIO()
+    model.save(file)
+    file.seek(0)
+    manifest, tensors = read_checkpoint(file)
+    del manifest["state"]["health"]
+    restore(other, manifest, tensors)
+    assert other.alerts == [] and other.n_rollouts == 3
+
+
+def test_a_rate_is_scaled_in_a_form_that_a_file_can_hold() -> None:
+    from stable_baselines3.common.utils import LinearSchedule
+
+    line = _scaled(LinearSchedule(1e-3, 1e-4, 0.5), 0.1)
+    assert isinstance(line, LinearSchedule) and [line(x) for x in (1.0, 0.0)] == pytest.approx([1e-4, 1e-5])
+    assert _scaled(lambda left: 2e-3 * left, 0.5) == pytest.approx(1e-3)
+
+
+def test_wrong_keys_are_refused_with_the_nearest_right_one() -> None:
+    with pytest.raises(ConfigError, match=r"health\.rules: there is no rule 'plateu'; did you mean 'plateau'"):
+        make(health={"rules": {"plateu": {"off": True}}})
+    with pytest.raises(ConfigError, match=r"unknown key 'health\.stric'; did you mean 'strict'"):
+        make(health={"stric": True})
+    with pytest.raises(ConfigError, match="health: Input should be a valid dictionary or instance of Health"):
+        make(health="strict")

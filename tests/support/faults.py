@@ -1,0 +1,366 @@
+"""Faults of everyday kinds, each put into a real training run at a stated update, and the alert that names it.
+
+A fault is a function of the model that is called before a round; from then on the run is sick. Its row says, before any
+rule looks at it, which quantity shows it: by how soon that leaves the range of healthy twins an alert is judged.
+"""
+
+import io
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
+
+from leeward import DistributionalPPO
+from leeward.algorithm.live_settings import changed_settings
+from leeward.errors import LeewardError
+from leeward.rollout.buffer import RolloutBuffer
+from leeward.telemetry.alerts import Alert
+
+__all__ = ["AT", "FAULTS", "Fault", "SickEnv", "Story", "hooks", "knob", "make", "one_env", "setting", "train"]
+
+AT = 6  # the update in which a fault begins; the first is 1
+
+
+class SickEnv(gymnasium.Env[Any, Any]):
+    """Rewards follow the observation and the action; episodes end or are cut at random. What can go wrong is a knob."""
+
+    def __init__(self, index: int, action: str = "box", bound: float = 2.0) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (5,))
+        self.action_space = spaces.Discrete(3) if action == "discrete" else spaces.Box(-bound, bound, (2,))
+        self.rng = np.random.default_rng([7, index])
+        self.knobs: dict[str, Any] = {}
+        self.steps, self.last = 0, np.zeros(5, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        right = np.tanh(self.last[0])
+        reward = float(right * np.mean(np.clip(action, -2, 2)) + 0.3 * self.rng.normal())
+        reward = reward * self.knobs.get("factor", 1.0) + self.knobs.pop("shock", 0.0)
+        if "pays" in self.knobs:
+            reward = self.knobs["pays"]
+        ended = self.rng.random() < 0.08
+        terminated = bool(ended and self.rng.random() < 0.5)
+        info = {"reward_costs_fraction": self.knobs.get("cost", 1e-4)}
+        return self._look(), reward, terminated, bool(ended and not terminated), info
+
+    def _look(self) -> Any:
+        seen = (0.7 * self.last + self.rng.normal(size=5)).astype(np.float32).clip(-9, 9)
+        if self.knobs.get("stale"):
+            return self.last.copy()
+        self.last = seen.copy()
+        if "shows" in self.knobs:
+            seen[:] = self.knobs["shows"]
+        seen[1] *= self.knobs.get("unit", 1.0)
+        seen[2] += self.knobs.get("trend", 0.0) * self.steps
+        if self.knobs.pop("nan", False):
+            seen[3] = np.nan
+        return seen
+
+
+def make(
+    action: str = "box", policy_kwargs: dict[str, Any] | None = None, bound: float = 2.0, **kwargs: Any
+) -> DistributionalPPO:
+    """A small model with memory on three envs."""
+    env = DummyVecEnv([lambda i=i: Monitor(SickEnv(i, action, bound)) for i in range(3)])  # type: ignore[misc]
+    arguments: dict[str, Any] = {
+        "n_steps": 48, "batch_size": 72, "n_epochs": 2, "sequence_length": 8, "n_quantiles": 12, "n_target_samples": 16,
+        "gamma": 0.9, "learning_rate": 1e-3, "seed": 3, "device": "cpu", "on_alert": lambda alert: None,
+    }  # fmt: skip
+    network = {"net_arch": [16], "lstm_hidden_size": 8} | (policy_kwargs or {})
+    return DistributionalPPO("MlpLstmPolicy", env, policy_kwargs=network, **(arguments | kwargs))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: how it is put in, what shows it, and what must name it."""
+
+    name: str
+    put_in: Callable[[DistributionalPPO, ExitStack], None]
+    shows_in: str  # the quantity that leaves the range of healthy twins; empty where the round ends by an error
+    alerts: tuple[str, ...]  # any of these names it
+    within: int  # updates after AT
+    at: int = AT
+    updates: int = 10
+    setup: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Story:
+    """What came of a run."""
+
+    alerts: list[Alert]
+    error: str
+    numbers: list[dict[str, float]]  # of every update
+
+
+class _Watch(BaseCallback):
+    def __init__(self, fault: Fault | None, stack: ExitStack) -> None:
+        super().__init__()
+        self.fault, self.stack, self.put = fault, stack, False
+        self.numbers: list[dict[str, float]] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        model = self.model
+        assert isinstance(model, DistributionalPPO)
+        self.note(model)
+        if self.fault is not None and not self.put and model.n_rollouts == self.fault.at - 1:
+            self.put = True
+            self.fault.put_in(model, self.stack)
+
+    def note(self, model: DistributionalPPO) -> None:
+        if len(self.numbers) < model.n_rollouts:
+            self.numbers.append(dict(model.last_metrics))
+
+
+def train(fault: Fault | None, setup: dict[str, Any], updates: int, seed: int = 3) -> Story:
+    """A run with a fault, or its healthy twin."""
+    error = ""
+    with ExitStack() as stack, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        model = make(**({"seed": seed} | setup))
+        watch = _Watch(fault, stack)
+        try:
+            model.learn(updates * model.n_steps * model.n_envs, watch)
+            watch.note(model)
+        except LeewardError as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    return Story(list(model.alerts), error, watch.numbers)
+
+
+# --- how faults are put in --------------------------------------------------------------------------------------------
+
+Put = Callable[[DistributionalPPO, ExitStack], None]
+
+
+def knob(**values: Any) -> Put:
+    """Turn a knob of every env."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        for env in model.env.envs:  # type: ignore[union-attr]
+            env.unwrapped.knobs |= values
+
+    return put
+
+
+def one_env(**values: Any) -> Put:
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        model.env.envs[1].unwrapped.knobs |= values  # type: ignore[union-attr]
+
+    return put
+
+
+def setting(**values: Any) -> Put:
+    return lambda model, stack: (model.set_hyperparameters(**values), None)[1]
+
+
+def patch(target: str, wrong: Callable[..., Any]) -> Put:
+    """Replace a function of the engine by its name; `wrong` gets the right one first."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        module, _, name = target.rpartition(".")
+        owner = __import__(module, fromlist=["_"])
+        right = getattr(owner, name)
+        stack.enter_context(mock.patch.object(owner, name, lambda *a, **k: wrong(right, *a, **k)))
+
+    return put
+
+
+def method(find: Callable[[DistributionalPPO], Any], name: str, wrong: Callable[..., Any]) -> Put:
+    """Replace a method of an object that the model has."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        owner = find(model)
+        right = getattr(owner, name)
+        stack.enter_context(mock.patch.object(owner, name, lambda *a, **k: wrong(right, *a, **k)))
+
+    return put
+
+
+def targets(change: Callable[[Any, Any], Any]) -> Put:
+    """What is learned from is not what the rollout says: `change(these, those of the rollout before)`."""
+    before: list[Any] = []
+
+    def wrong(right: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        found = right(*arguments, **keywords)
+        before.append(found)
+        return change(found, before[-2] if len(before) > 1 else found)
+
+    return method(lambda model: model.engine, "targets", wrong)
+
+
+def rollout(change: Callable[[RolloutBuffer], None]) -> Put:
+    """The rollout is not what was collected."""
+
+    def wrong(right: Callable[..., int], buffer: RolloutBuffer, *rest: Any) -> int:
+        steps = right(buffer, *rest)
+        change(buffer)
+        return steps
+
+    return method(lambda model: model.collector, "collect", wrong)
+
+
+def hooks(find: Callable[[DistributionalPPO], Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Put:
+    """Gradients of some weights are changed on their way."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        for parameter in find(model):
+            stack.callback(parameter.register_hook(change).remove)
+
+    return put
+
+
+def weights(change: Callable[[DistributionalPPO], None]) -> Put:
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        with torch.no_grad():
+            change(model)
+
+    return put
+
+
+def _lost_optimizer(model: DistributionalPPO, stack: ExitStack) -> None:
+    file = io.BytesIO()
+    model.save(file, exclude=["policy.optimizer"])
+    file.seek(0)
+    fresh = DistributionalPPO.load(file)
+    model.policy.optimizer.load_state_dict(fresh.policy.optimizer.state_dict())
+
+
+def _once(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    left = [1]
+    return lambda gradient: change(gradient) if left and left.pop() else gradient
+
+
+def _scale(module: nn.Module, factor: float) -> None:
+    for parameter in module.parameters():
+        parameter.mul_(factor)
+
+
+def _only_one_action(model: DistributionalPPO) -> None:
+    model.policy.action_head.net.weight.zero_()
+    model.policy.action_head.net.bias.copy_(torch.tensor([30.0, 0.0, 0.0]))
+
+
+DISCRETE = {"action": "discrete"}
+NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
+RELU = {"policy_kwargs": {"activation_fn": nn.ReLU}}
+
+
+FAULTS = (
+    # What the env gives
+    Fault("NaN reward at a step", one_env(pays=float("nan")), "", ("environment_fault",), 0),
+    Fault("NaN observation", one_env(nan=True), "", ("environment_fault",), 0),
+    Fault("constant reward", knob(pays=0.0), "train/reward_std", ("reward_constant",), 4, updates=12),
+    Fault("the reward's unit changes by 1e6", knob(factor=1e6), "train/reward_std", ("reward_unit_changed",), 0),
+    Fault("the reward's unit shrinks to 1e-6", knob(factor=1e-6), "train/reward_std", ("reward_unit_changed",), 0),
+    Fault("one reward of a million", one_env(shock=1e6), "train/reward_std", ("reward_unit_changed",), 0),
+    Fault("constant observation", knob(shows=0.5), "rollout/obs_constant", ("observation_constant",), 2),
+    Fault("stale observation", knob(stale=True), "rollout/obs_repeated", ("observation_repeated",), 1),
+    Fault("a feature of another magnitude", knob(unit=1e4), "rollout/obs_largest", ("observation_unscaled",), 1),
+    Fault("a feature that drifts away", knob(trend=1.0), "rollout/obs_largest", ("observation_unscaled",), 1),
+    Fault("bounds far inside the policy's noise", lambda model, stack: None, "rollout/action_at_bound",
+          ("actions_at_bound",), 2, at=1, setup={"bound": 0.01}),
+    Fault("cost sign flipped", knob(cost=-1e-4), "trade/costs_fraction", ("costs_negative",), 0),
+    Fault("costs that are not numbers", knob(cost=float("nan")), "trade/costs_dropped", ("costs_dropped",), 0),
+    # What is remembered and stored
+    Fault("wrong memory state", method(lambda model: RolloutBuffer, "store_memory",
+          lambda right, self, t, memory: right(self, t, tuple(0.5 * part for part in memory))),
+          "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
+    Fault("memory never reset", lambda model, stack: [
+              patch(f"leeward.rollout.{module}.forget", lambda right, memory, starts: memory)(model, stack)
+              for module in ("collector", "buffer")] and None,
+          "rollout/reset_dev", ("memory_not_reset",), 0),
+    Fault("log-probabilities of other actions", rollout(lambda b: b.log_probs.copy_(b.log_probs.roll(1, 0))),
+          "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
+    Fault("swapped critics", rollout(lambda b: b.raw_values.copy_(b.raw_values.flip(-2))),
+          "rollout/value_dev", ("value_not_reproduced",), 0),
+    Fault("values of another env", rollout(lambda b: b.raw_values.copy_(b.raw_values.roll(1, 1))),
+          "rollout/value_dev", ("value_not_reproduced",), 0),
+    Fault("time limit treated as an end", patch("leeward.rollout.collector._truncated", lambda right, *a: []),
+          "rollout/episodes_cut_unseen", ("time_limit_as_end",), 0),
+    Fault("saturated memory", weights(lambda model: _scale(model.policy.actor_memory, 60.0)),  # type: ignore[arg-type]
+          "lstm/saturation_layer0", ("memory_saturated",), 0),
+    Fault("frozen normaliser", method(lambda model: model.policy.observation_normaliser, "update",
+          lambda right, seen: (0.0, 0.0)), "debug/obs_norm_mean_drift", ("normaliser_frozen",), 1, setup=NORMALISED),
+    # What is learned from
+    Fault("stale advantages", targets(lambda now, before: replace(now, advantages=before.advantages)),
+          "train/advantage_dev", ("advantage_mismatch",), 1),
+    Fault("advantages of another env", targets(lambda now, _: replace(now, advantages=now.advantages.roll(1, 1))),
+          "train/advantage_dev", ("advantage_mismatch",), 0),
+    Fault("wrong discount", patch("leeward.maths.returns.gae",
+          lambda right, *a, gamma, lam: right(*a, gamma=0.5 * gamma, lam=lam)), "train/advantage_dev",
+          ("advantage_mismatch",), 0),
+    Fault("advantages of the future", targets(
+              lambda now, _: replace(now, raw_advantages=now.raw_advantages.roll(-1, 0))),
+          "train/advantage_dev", ("advantage_mismatch",), 0),
+    Fault("targets from the future", targets(lambda now, _: replace(now, samples=now.samples.roll(-4, 0))),
+          "train/target_slope_dev", ("target_mismatch",), 1, setup={"n_steps": 192}),
+    Fault("targets of another unit", targets(lambda now, _: replace(now, samples=0.1 * now.samples)),
+          "train/target_slope_dev", ("target_mismatch",), 1, setup={"n_steps": 192}),
+    Fault("the scale of the return moves predictions", method(lambda model: model.policy.critic, "rescale",
+          lambda right, unit, heads: right(unit._replace(mean=unit.mean + 1.0), [])), "train/popart_max_shift",
+          ("popart_moved_values",), 0),
+    # What is optimised
+    Fault("exploding learning rate", setting(learning_rate=3.0), "train/approx_kl", ("policy_jumped",), 0),
+    Fault("learning rate 0", setting(learning_rate=0.0), "train/learning_rate", ("learning_rate_zero",), 0),
+    Fault("a learning rate of a billionth", setting(learning_rate=1e-12), "train/kl_exact",
+          ("updates_tiny", "learning_rate_zero"), 2),
+    Fault("a hyper-parameter not applied", lambda model, stack: (
+              method(lambda m: m.engine, "_set_learning_rates", lambda right, remaining: None)(model, stack),
+              model.put_in_force(changed_settings(model.settings, {"learning_rate": 1e-4}), fresh_optimizer=False))[-1],
+          "train/learning_rate_dev", ("learning_rate_not_applied",), 0),
+    Fault("dead critic 2", hooks(
+              lambda m: [*m.policy.critic_mlps[1].parameters(), *m.policy.value_heads[1].parameters()],
+              torch.zeros_like),
+          "train/critic2_grad_norm", ("critic2_vanishing",), 0),
+    Fault("a critic that learns a millionth", hooks(
+              lambda m: [*m.policy.critic_mlps[0].parameters(), *m.policy.value_heads[0].parameters()],
+              lambda gradient: 1e-6 * gradient),
+          "train/critics_grad_ratio", ("critics_imbalanced",), 0),
+    Fault("detached value head", method(lambda m: m.policy, "values", lambda right, latent: right(latent.detach())),
+          "train/critic_trunk_grad_norm", ("weights_unchanged", "memory_gradient_vanishing"), 1),
+    Fault("actor without gradient", method(lambda m: m.policy.actor_mlp, "forward",
+          lambda right, hidden: right(hidden).detach()),
+          "train/update_ratio/actor_memory", ("weights_unchanged", "memory_gradient_vanishing"), 1),
+    Fault("optimiser that stands still", method(lambda m: m.policy.optimizer, "step", lambda right, *a: None),
+          "train/update_ratio/action_head", ("weights_unchanged",), 1),
+    Fault("optimiser state lost on resume", _lost_optimizer, "train/optimizer_steps", ("optimizer_restarted",), 0),
+    Fault("NaN in a gradient, once", hooks(lambda m: [m.policy.action_head.net.weight],
+          _once(lambda gradient: gradient * float("nan"))), "train/skipped_minibatches", ("minibatches_skipped",), 0),
+    Fault("uniform policy that never moves", patch("leeward.algorithm.update.policy_losses",
+          lambda right, *a: (lambda found: replace(found, loss=0.0 * found.loss))(right(*a))), "train/kl_exact",
+          ("policy_not_moving", "weights_unchanged"), 1, at=1),
+    # What comes of it
+    Fault("collapsed entropy", weights(_only_one_action), "train/policy_entropy",
+          ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),
+    Fault("a policy of one action", weights(_only_one_action), "rollout/top_action_share",
+          ("one_action", "exploration_collapsed"), 2, setup=DISCRETE),
+    Fault("dead units", weights(lambda m: m.policy.actor_mlp[0].bias.sub_(1e3)), "train/dormant_units",
+          ("dormant_units",), 2, setup=RELU),
+    Fault("one feature is left", weights(lambda m: m.policy.actor_mlp[0].weight.zero_()), "train/feature_rank",
+          ("feature_rank_collapsed",), 0, at=21, updates=22, setup={"n_steps": 16}),
+    Fault("unmeetable limit", lambda model, stack: None, "risk/multiplier", ("multiplier_at_ceiling",), 9, at=1,
+          setup={"risk": {"alpha": 0.2, "limit": 5.0, "ceiling": 2.0}}),
+    Fault("limit never active", lambda model, stack: None, "risk/gap", ("risk_budget_unused",), 23, at=1, updates=24,
+          setup={"risk": {"alpha": 0.2, "limit": -1000.0}, "n_steps": 16}),
+)  # fmt: skip

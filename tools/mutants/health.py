@@ -1,0 +1,117 @@
+"""Faults of the health rules, of who watches them, and of what is done about an alert."""
+
+from tools.mutants import row
+
+__all__ = ["MUTANTS"]
+
+MONITOR, GUARD, LOOKS = "telemetry/monitor", "algorithm/guard", "algorithm/health_numbers"
+RULES, ACTS, GALLERY = "telemetry/test_rules.py", "algorithm/test_guard.py", "faults/test_gallery.py"
+
+
+MUTANTS = [
+    row(
+        "health: an alert is raised in every update",
+        f"{MONITOR}:Monitor._step",
+        "state.fired or state.streak < rule.persistence",
+        "state.streak < rule.persistence",
+        f"{RULES}::test_an_alert_is_raised_once_and_again_only_after_it_was_quiet",
+    ),
+    row(
+        "health: a rule does not wait for its persistence",
+        f"{MONITOR}:Monitor._step",
+        "state.fired or state.streak < rule.persistence",
+        "state.fired",
+        f"{RULES}::test_a_rule_with_persistence_waits_and_says_since_when",
+    ),
+    row(
+        "health: what is not a number is healthy",
+        "telemetry/health:Rule.holds",
+        "not (value <= threshold if self.fires == 'above' else value >= threshold)",
+        "value > threshold if self.fires == 'above' else value < threshold",
+        f"{RULES}::test_what_is_not_a_number_is_on_the_wrong_side",
+    ),
+    row(
+        "health: the threshold of the config is not the rule's",
+        f"{MONITOR}:Monitor.threshold",
+        "self.thresholds.get(rule.name, rule.threshold)",
+        "rule.threshold",
+        f"{RULES}::test_a_threshold_is_changed_and_a_rule_is_off_by_its_name",
+    ),
+    row(
+        "health: a rule that is off fires",
+        f"{MONITOR}:Monitor.judge",
+        "rule.name not in self.off and self._step(rule, holds, facts.update)",
+        "self._step(rule, holds, facts.update)",
+        f"{RULES}::test_a_threshold_is_changed_and_a_rule_is_off_by_its_name",
+    ),
+    row(
+        "health: numbers noted between two updates are lost in a checkpoint",
+        f"{MONITOR}:Monitor.state_dict",
+        "dict(self._pending)",
+        "{}",
+        f"{RULES}::test_a_restored_monitor_goes_on_as_if_it_had_not_stopped",
+    ),
+    row(
+        "health: wall clock is kept in a checkpoint",
+        f"{MONITOR}:Monitor.state_dict",
+        "not name.startswith(_WALL_CLOCK)",
+        "True",
+        f"{RULES}::test_wall_clock_is_no_state_of_a_run",
+    ),
+    row(
+        "health: strict does not stop",
+        f"{GUARD}:Guard.act",
+        "errors and (health.strict or health.rollback)",
+        "errors and health.rollback",
+        f"{ACTS}::test_strict_stops_with_words_and_the_model_is_the_last_good_one",
+    ),
+    row(
+        "health: strict stops with the weights that were wrong",
+        f"{GUARD}:Guard._last_words",
+        "self._restore(good)",
+        "pass",
+        f"{ACTS}::test_strict_stops_with_words_and_the_model_is_the_last_good_one",
+    ),
+    row(
+        "health: a rollback keeps the learning rate",
+        f"{GUARD}:Guard._go_back",
+        "factor = health.rollback_lr_factor",
+        "factor = 1.0",
+        f"{ACTS}::test_rollback_goes_back_with_a_smaller_rate_and_says_so",
+    ),
+    row(
+        "health: rollbacks without end",
+        f"{GUARD}:Guard._may_go_back",
+        "self.rollbacks < self._model.settings.health.max_rollbacks",
+        "self.rollbacks < 9",
+        f"{ACTS}::test_rollbacks_are_bounded",
+    ),
+    row(
+        "health: alerts are lost in a checkpoint",
+        f"{GUARD}:Guard.state_dict",
+        "self.monitor.state_dict()",
+        "Monitor().state_dict()",
+        f"{ACTS}::test_alerts_and_what_rules_remember_are_in_a_checkpoint",
+    ),
+    row(
+        "health: advantages are expected to run over the end of an episode",
+        f"{LOOKS}:_residual",
+        "later.masked_fill(steps.ended, 0.0)",
+        "later",
+        f"{GALLERY}::test_its_healthy_twin_hears_nothing[stale advantages]",
+    ),
+    row(
+        "health: the order of the critics is not looked at",
+        f"{LOOKS}:rollout_looks",
+        "_distance(values[:n], stored[:n])",
+        "_distance(values[:n].mean(-2), stored[:n].mean(-2))",
+        f"{GALLERY}::test_a_fault_is_named_in_time[swapped critics]",
+    ),
+    row(
+        "health: a run that goes on keeps the alerts of the future",
+        "training/logs:AlertFile.__init__",
+        "lines = [f'{alert.as_json()}\\n' for alert in known]",
+        "lines = []",
+        "training/test_run_files.py::test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint",
+    ),
+]
