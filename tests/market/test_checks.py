@@ -264,3 +264,11 @@ def test_daylight_saving_is_no_mixture_where_assets_stand_one_after_another():
     part = pd.DataFrame({"time": [stamp.isoformat() for stamp in time], "open": 10.0, "high": 11.0, "low": 9.0})
     both = pd.concat([part.assign(close=10.5, tic=name) for name in ("A", "B")], ignore_index=True)
     assert [p for p in check(both) if p.severity == "error"] == []
+
+
+def test_a_note_that_is_the_same_for_many_files_is_told_once(tmp_path):
+    for name in ("A", "B", "C"):
+        write(tmp_path, days(30)[::-1], name=f"{name}.csv")
+    assert [str(p) for p in check(tmp_path)] == [
+        f"{tmp_path / 'A.csv'} and 2 more: note: read as: newest bar first; turned round"
+    ]

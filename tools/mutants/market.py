@@ -174,6 +174,13 @@ MUTANTS = [
         f"{CHECK_TESTS}::test_daylight_saving_is_no_mixture_where_assets_stand_one_after_another",
     ),
     row(
+        "a note of many files is told of each",
+        f"{SOURCES}:examined",
+        "_told_once(ignored + problems)",
+        "ignored + problems",
+        f"{CHECK_TESTS}::test_a_note_that_is_the_same_for_many_files_is_told_once",
+    ),
+    row(
         "a jump to another unit passes",
         f"{CHECKS}:_check_splits",
         "jump[i] > (1.0 + _SPLIT_TOLERANCE) * _SPLIT_RATIOS.max()",

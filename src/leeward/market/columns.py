@@ -231,11 +231,13 @@ def _read_numbers(
     if any(np.isnan(values[name]).any() for name in text):  # one cell that is odd tells how to read the others
         prices, others = ([column for n, column in text.items() if (n in PRICES) is wanted] for wanted in (True, False))
         decimal = decimal_sign(prices, others, decimal_comma=table.decimal_comma)
+        guessed: dict[str, list[str]] = {}
         for name, column in text.items():
             if decimal == "," or np.isnan(values[name]).any():
                 values[name], said = plain_numbers(column, decimal)
-                if said:
-                    table.note(f"{name}: {said}")
+                guessed.setdefault(said, []).append(name)
+        for said in filter(None, guessed):
+            table.note(f"{', '.join(guessed[said])}: {said}")
     elif table.decimal_comma and _has_three_decimals(values["close"]):
         table.note("a dot is the decimal point; if it stands between thousands, write the prices without it")
     return values, [problem for name, column in cells.items() for problem in _not_numbers(table, name, column, values)]

@@ -1,6 +1,7 @@
 """Bars from files, frames and rows: every source goes through the same reading and the same checks."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -58,7 +59,7 @@ def examined(
     where, tables = _tables(source, name)
     ignored = _left_out(tables, where) if len(tables) > 1 else []
     parts, problems = _read(tables, where, config)
-    problems = ignored + problems
+    problems = _told_once(ignored + problems)
     if any(problem.severity == "error" for problem in problems):
         return problems, None
     return problems, replace(_assemble(parts, where, config), problems=tuple(limited(problems)))
@@ -96,6 +97,19 @@ def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, 
     if not files:
         raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
     return str(path), [pair for file in files for pair in read_files(file)]
+
+
+def _told_once(problems: list[Problem]) -> list[Problem]:
+    """A note that is the same for many files of a directory is told of the first."""
+    same = Counter((problem.kind, problem.message) for problem in problems if problem.severity == "note")
+    told: list[Problem] = []
+    for problem in problems:
+        times = same.pop((problem.kind, problem.message), 0) if problem.severity == "note" else 1
+        if times > 1:
+            problem = replace(problem, where=f"{problem.where} and {times - 1} more")
+        if times:
+            told.append(problem)
+    return told
 
 
 def _left_out(tables: list[tuple[str, Table]], path: str) -> list[Problem]:
