@@ -35,6 +35,7 @@ CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
 _EXPANSION = 100  # times: text of numbers shrinks to a tenth, and not to a hundredth
 _TOO_LARGE = f"expands to more than {_EXPANSION} times its size; no file of bars does"
+_MOST_COLUMNS = 10_000  # of a line of text
 _PARQUET_ROOM = 1 << 26  # bytes in memory that any Parquet file may take
 
 
@@ -94,12 +95,13 @@ def _read_zip(path: Path) -> Table:
     if not zipfile.is_zipfile(path):
         return _unreadable(path, "binary", "ends in .zip but is not a zip file")
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith(SUFFIXES) and not name.startswith("__MACOSX")]
+        # Not what expands itself: a file a hundred times as large in one a hundred times as large.
+        names = [name for name in archive.namelist() if name.endswith(TEXT) and not name.startswith("__MACOSX")]
         if len(names) != 1:
             return _unreadable(
                 path,
                 "binary",
-                f"expected one file of bars in the archive, got {len(names)}; unpack it into a directory",
+                f"expected one file of text with bars in the archive, got {len(names)}; unpack it into a directory",
             )
         if archive.getinfo(names[0]).file_size > _most_bytes(path):
             return _unreadable(path, "binary", _TOO_LARGE)
@@ -137,6 +139,13 @@ def _unreadable(path: Path, kind: str, message: str) -> Table:
 def _read_text(path: Path, content: bytes, head: str) -> Table:
     layout = find_layout(head)
     width = len(layout.names) if layout.names is not None else None
+    # pandas takes minutes for a line of half a million cells, and gigabytes.
+    first = content.split(b"\n", layout.first + 1)[layout.first : layout.first + 1]
+    cells = max(width or 0, *(line.count(layout.separator.encode()) for line in first), 0)
+    if cells > _MOST_COLUMNS:
+        return _unreadable(
+            path, "ragged row", f"a line has {cells:,} cells; a file of bars has at most {_MOST_COLUMNS:,}"
+        )
     try:
         frame = pd.read_csv(
             io.BytesIO(content),
