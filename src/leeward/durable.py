@@ -11,6 +11,8 @@ import json
 import os
 import shutil
 import stat
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -165,12 +167,15 @@ def _content(folder: int, name: str) -> bytes | None:
 
 
 def _is_at(folder: int, place: Path) -> bool:
+    """Whether a folder that is open is still the one that is read there."""
     mine = os.fstat(folder)
-    try:
-        now = os.stat(place, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (now.st_dev, now.st_ino)
+    for path in (place, _old(place)):
+        try:
+            now = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        return (mine.st_dev, mine.st_ino) == (now.st_dev, now.st_ino)
+    return False
 
 
 def _checked(place: Path, found: dict[str, bytes | None]) -> tuple[dict[str, bytes], bool]:
@@ -215,7 +220,8 @@ def read_arrays(path: Path) -> dict[str, "np.ndarray[Any, Any]"]:
             raise ValueError(f"expands to {expanded:,} bytes")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, RuntimeError, MemoryError) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, LookupError, RuntimeError, TypeError,
+            SyntaxError, tokenize.TokenError, MemoryError) as error:  # fmt: skip
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 

@@ -167,3 +167,9 @@ def test_a_number_of_four_hundred_digits_is_no_price(tmp_path):
     rows[3]["high"] = 10**400
     found = [str(problem) for problem in check(written(tmp_path / "a.json", json.dumps(rows)))]
     assert any("row 4" in problem and "high" in problem for problem in found), found
+
+
+def test_lines_that_end_in_a_lone_carriage_return_are_many_and_not_one(tmp_path):
+    times = pd.date_range("2010-01-01", periods=3000, freq="D").astype(str)
+    text = HEADER + "".join(f"{time},10,11,9,10,5\n" for time in times)
+    assert len(load(written(tmp_path / "a.csv", text.replace("\n", "\r")))) == 3000

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -154,4 +155,12 @@ def test_a_record_of_bars_that_does_not_fit_together_or_expands_is_refused(chang
         arrays = dict(file)
     np.savez_compressed(run.bars_file, **arrays | change)
     with pytest.raises(RunDirectoryError, match=r"bars\.npz: not the record of a run's bars"):
+        run.trained_on()
+
+
+def test_an_array_whose_header_is_half_a_line_is_refused(run):
+    header = b"{'descr': '<i8', 'shape': (3,\n"
+    with zipfile.ZipFile(run.bars_file, "w") as archive:
+        archive.writestr("time.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(RunDirectoryError, match=r"bars\.npz: not the record of a run's bars \(TokenError"):
         run.trained_on()

@@ -322,4 +322,11 @@ MUTANTS = [
         "True",
         f"{FILES}::test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread",
     ),
+    row(
+        "half a header of an array is a traceback",
+        "durable:read_arrays",
+        "tokenize.TokenError",
+        "ZeroDivisionError",
+        f"{DAMAGED}::test_an_array_whose_header_is_half_a_line_is_refused",
+    ),
 ]

@@ -198,7 +198,8 @@ def _words(error: OSError) -> str:
     if not error.filename:
         return str(error)
     advice = _ADVICE.get(error.errno or 0)
-    return f"{os.fsdecode(error.filename)}: {error.strerror}" + (f"; {advice}" if advice else "")
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    return f"{name}: {error.strerror}" + (f"; {advice}" if advice else "")
 
 
 def _fail(message: str) -> NoReturn:

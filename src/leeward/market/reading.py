@@ -140,7 +140,7 @@ def _read_text(path: Path, content: bytes, head: str) -> Table:
     layout = find_layout(head)
     width = len(layout.names) if layout.names is not None else None
     # pandas takes minutes for a line of half a million cells, and gigabytes.
-    first = content.split(b"\n", layout.first + 1)[layout.first : layout.first + 1]
+    first = re.split(rb"\r\n?|\n", content, maxsplit=layout.first + 1)[layout.first : layout.first + 1]
     cells = max(width or 0, *(line.count(layout.separator.encode()) for line in first), 0)
     if cells > _MOST_COLUMNS:
         return _unreadable(
