@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check mutants faults speed fuzz kills soak licences clean
+.PHONY: help install demo test lint types check mutants faults speed fuzz kills accidents soak wheel licences clean
 
 help: ## show this list
 	@echo "Leeward: trading agents that know their own tail risk."
@@ -54,8 +54,20 @@ fuzz: $(STAMP) ## a thousand bad checkpoints, configs and files of bars, and eve
 kills: $(STAMP) ## kill a run 200 times, half of them inside its writes, and resume it (10 minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.kills
 
+accidents: $(STAMP) ## take a run its directory and its memory while it trains (2 minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.accidents
+
 soak: $(STAMP) ## train for half an hour with kills: memory, file handles and threads stay flat
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.soak
+
+wheel: $(STAMP) ## build the wheel, install it without extras into a new environment; import, learn, save, load
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/leeward-*.whl
+	@# From elsewhere and isolated, so that what is imported is what was installed.
+	@cd build/wheel && venv/bin/python -I $(CURDIR)/tools/wheel.py
 
 licences: $(STAMP) ## what is installed, with versions and licences: the bill of materials as CycloneDX JSON
 	@$(BIN)/python -m tools.materials > materials.json && echo "materials.json"

@@ -20,7 +20,7 @@ from typing import Any
 from leeward import durable
 from leeward.errors import LeewardError
 from leeward.training import logs, run_dir
-from leeward.training.checkpoints import check
+from leeward.training.checkpoints import read_files
 from leeward.training.run_dir import RunDir
 from tools.runs import EVERYTHING, TINY, forked, go_on, market_of, result_of
 
@@ -115,7 +115,7 @@ def _look(path: Path, found: Counter[str], best_seen: bool) -> bool:
     """After a kill: a best checkpoint that was there is there, and what is there is whole."""
     run = RunDir(path)
     try:
-        check(run.best_checkpoint())
+        read_files(run.best_checkpoint())
     except LeewardError:
         found["best checkpoints lost"] += best_seen
         return best_seen

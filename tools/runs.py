@@ -1,5 +1,6 @@
 """Small runs in forked children, for tools that kill them: libraries are imported once, a start takes milliseconds."""
 
+import io
 import os
 import sys
 import traceback
@@ -11,7 +12,7 @@ import numpy as np
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.config.load import load_config
 from leeward.market import Market, prepare
-from leeward.training.checkpoints import check
+from leeward.training.checkpoints import read_files
 from leeward.training.run_dir import RunDir
 from leeward.training.trainer import Progress, train
 
@@ -65,8 +66,8 @@ def go_on(
 
 def numbers_of(place: Path) -> dict[str, bytes]:
     """Every tensor of a checkpoint that is whole, as bytes."""
-    check(place)
-    return {name: np.asarray(tensor).tobytes() for name, tensor in read_checkpoint(place / "model.zip")[1].items()}
+    model = io.BytesIO(read_files(place).model)
+    return {name: np.asarray(tensor).tobytes() for name, tensor in read_checkpoint(model)[1].items()}
 
 
 def result_of(path: Path) -> tuple[dict[str, bytes], dict[str, bytes], list[str]]:

@@ -1,22 +1,46 @@
 """Files that are whole or not there: written beside their place, flushed to the disk, then renamed into it.
 
 A folder of several files is one unit too. It is renamed into its place as a whole, and `SUMS` in it holds the SHA-256
-of every other file, so that damage is seen when it is read.
+of every other file, so that damage is seen when it is read. What is read is of one moment: each file once, also while
+another process exchanges the folder for a newer one.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from leeward.errors import CheckpointError
 
-__all__ = ["SUMS", "naming", "put_back", "read_checked", "sha256", "sums_of", "write_atomically", "write_folder"]
+__all__ = [
+    "SUMS",
+    "is_leftover",
+    "naming",
+    "put_back",
+    "read_arrays",
+    "read_folder",
+    "read_json",
+    "sha256",
+    "write_atomically",
+    "write_folder",
+]
 
 SUMS = "sha256.json"
+_LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
+_EXPANSION, _ROOM = 100, 1 << 20  # a compressed file of numbers has at most so many times its size, and so many bytes
+_EXCHANGES = 10  # of a folder while it is read, before something else must be wrong
 
 
 def sha256(data: bytes) -> str:
@@ -38,6 +62,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """The old file or the new one, never half of it, of the mode that the user asked the system for."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        temporary.unlink(missing_ok=True)  # of a process of the same number
         _write(temporary, content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     except BaseException:
@@ -49,9 +74,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
     """A folder of these files and their sums: at every moment the old one or the new one is whole.
 
-    Between two renames the old one is called `.NAME.old`; `put_back` finds it if the process ends there.
+    Between two renames the old one is called `.NAME.old`; `put_back` finds it if the process ends there. Of the folders
+    above it one may be missing: where more are, the run was deleted, and a husk of it would be taken for a whole one.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(exist_ok=True)
     temporary, old = place.with_name(f".{place.name}.{os.getpid()}"), _old(place)
     sums = json.dumps({name: sha256(content) for name, content in files.items()}, indent=1)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -74,46 +100,134 @@ def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
 
 
 def put_back(place: Path) -> None:
-    """If a process ended while it exchanged a folder for a newer one, the old one is at its place again."""
+    """If a process ended while it exchanged a folder for a newer one, the old one is at its place again.
+
+    For whoever holds the run alone: a writer that is between its two renames must find the place empty.
+    """
     old = _old(place)
     if old.is_dir() and not place.exists():
         os.replace(old, place)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder has the name of one that was being written or removed when its process ended."""
+    hidden, dot, end = name.rpartition(".")
+    return hidden.startswith(".") and len(hidden) > 1 and bool(dot) and (end.isdigit() or end in ("old", "pruned"))
 
 
 def _old(place: Path) -> Path:
     return place.with_name(f".{place.name}.old")
 
 
-def sums_of(place: Path) -> dict[str, str] | None:
-    """The sums of a folder's files; None where there are none."""
-    path = place / SUMS
-    if not path.is_file():
-        return None
+def read_folder(place: Path, names: Iterable[str]) -> tuple[dict[str, bytes], bool]:
+    """These files of a folder, if they are what was written, and whether there were sums to tell by."""
+    wanted = (*names, SUMS)
+    for _ in range(_EXCHANGES):
+        folder = _open_folder(place)
+        try:
+            found = {name: _content(folder, name) for name in wanted}
+            return _checked(place, found)
+        except CheckpointError:
+            if _is_at(folder, place):
+                raise
+        finally:
+            os.close(folder)
+    raise CheckpointError(
+        f"{place}: exchanged {_EXCHANGES} times while it was read; wait for the process that writes it"
+    )
+
+
+def _open_folder(place: Path) -> int:
+    """A descriptor of the folder, or of the old one while it is exchanged: what is opened stays the same folder."""
+    for path in (place, _old(place), place):
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise CheckpointError(
+                f"{path}: expected a folder, and no link to one; take an older one, or a copy"
+            ) from None
+    raise CheckpointError(f"{place}: missing; take an older one, or a copy")
+
+
+def _content(folder: int, name: str) -> bytes | None:
+    """A plain file of the folder; None where there is none."""
     try:
-        sums = json.loads(path.read_bytes())
+        # Not blocking: a pipe of this name would be waited for.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            raise
+        return None
+    with open(descriptor, "rb") as file:
+        return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def _is_at(folder: int, place: Path) -> bool:
+    """Whether a folder that is open is still the one that is read there."""
+    mine = os.fstat(folder)
+    for path in (place, _old(place)):
+        try:
+            now = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        return (mine.st_dev, mine.st_ino) == (now.st_dev, now.st_ino)
+    return False
+
+
+def _checked(place: Path, found: dict[str, bytes | None]) -> tuple[dict[str, bytes], bool]:
+    written = found.pop(SUMS)
+    sums = None if written is None else read_json(place / SUMS, written)
+    if sums is not None and not all(isinstance(each, str) for each in sums.values()):
+        raise CheckpointError(
+            f"{place / SUMS}: damaged, expected names and their SHA-256; take an older one, or a copy"
+        )
+    whole: dict[str, bytes] = {}
+    for name, content in found.items():
+        if content is None:
+            raise CheckpointError(f"{place / name}: missing; take an older one, or a copy")
+        if sums is not None and sums.get(name) != sha256(content):
+            raise CheckpointError(
+                f"{place / name}: damaged, it is not what was written ({len(content)} bytes of another SHA-256 than "
+                f"{SUMS} says); take an older one, or a copy"
+            )
+        whole[name] = content
+    return whole, sums is not None
+
+
+def read_json(path: Path, content: bytes) -> dict[str, Any]:
+    """An object of JSON that is no larger and no deeper than ours are."""
+    if len(content) > _LARGEST_JSON:
+        raise CheckpointError(f"{path}: damaged, {len(content):,} bytes; take an older one, or a copy")
+    try:
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged, not JSON ({error}); take an older one, or a copy") from None
-    if not isinstance(sums, dict) or not all(isinstance(each, str) for each in sums.values()):
-        raise CheckpointError(f"{path}: damaged, expected names and their SHA-256; take an older one, or a copy")
-    return sums
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: damaged, expected an object; take an older one, or a copy")
+    return value
 
 
-def read_checked(path: Path) -> bytes:
-    """A file of a folder, if it is what was written; one without sums is read as it is."""
-    sums = sums_of(path.parent)
-    if not path.is_file():
-        raise CheckpointError(f"{path}: missing; take an older one, or a copy")
-    content = path.read_bytes()
-    if sums is not None and sums.get(path.name) != sha256(content):
-        raise CheckpointError(
-            f"{path}: damaged, it is not what was written ({len(content)} bytes of another SHA-256 than {SUMS} says); "
-            "take an older one, or a copy"
-        )
-    return content
+def read_arrays(path: Path) -> dict[str, "np.ndarray[Any, Any]"]:
+    """The arrays of an .npz file without pickles; whatever else it is raises ValueError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            expanded = sum(entry.file_size for entry in archive.infolist())
+        if expanded > _EXPANSION * path.stat().st_size + _ROOM:
+            raise ValueError(f"expands to {expanded:,} bytes")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, LookupError, RuntimeError, TypeError,
+            SyntaxError, tokenize.TokenError, MemoryError) as error:  # fmt: skip
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def _write(path: Path, content: bytes) -> None:
-    with naming(path), path.open("wb") as file:
+    # A new file always: one that stands there could be a link to something else.
+    with naming(path), path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -35,6 +35,7 @@ __all__ = [
     "UnhealthyTraining",
     "WorkerFault",
     "did_you_mean",
+    "printable",
 ]
 
 
@@ -99,3 +100,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+
+
+def printable(text: str) -> str:
+    """A text of one line with what steers a terminal, turns its direction or hides in it written as an escape."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

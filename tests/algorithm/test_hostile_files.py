@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from stable_baselines3.common.vec_env import VecNormalize
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint
@@ -150,8 +152,9 @@ BOX = {"kind": "Box", "dtype": "float32", "low": [0.0], "high": [1.0]}
         (lambda m: m.update(observation_space={"kind": "MultiBinary", "n": 10**12}), "more than 16,777,216 numbers"),
         (lambda m: m.update(observation_space={"kind": "Discrete", "n": 10**10, "start": 0}), "a network with"),
         (lambda m: m.update(n_envs=10**12), "n_envs: expected 1 to"),
+        (set_network(net_arch=[1] * 1000), "describes a network of more tensors than"),
     ],
-    ids=["memory", "width", "wide observation", "huge Box", "huge MultiBinary", "huge Discrete", "envs"],
+    ids=["memory", "width", "wide observation", "huge Box", "huge MultiBinary", "huge Discrete", "envs", "layers"],
 )
 def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_made(change, words, whole):
     manifest = copied(whole[0])
@@ -194,6 +197,56 @@ def test_moments_of_another_shape_and_weights_that_are_no_numbers_are_refused(wh
     broken.view(-1)[1] = float("nan")
     with pytest.raises(CheckpointError, match="holds what is not a finite number"):
         DistributionalPPO.load(packed(manifest, tensors | {place: broken}))
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.float64, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn], ids=str
+)
+@pytest.mark.parametrize("ending", ["weight", "exp_avg"])
+def test_weights_and_moments_of_another_kind_are_refused_and_not_cast(ending, kind, whole):
+    manifest, tensors = whole
+    place = next(name for name in tensors if name.endswith(ending))
+    with pytest.raises(CheckpointError, match=str(kind)):
+        DistributionalPPO.load(packed(manifest, tensors | {place: tensors[place].to(kind)}))
+
+
+@pytest.mark.parametrize("place", [10**6, -5, 625, 1.5, True, None], ids=str)
+def test_a_place_outside_numpys_generator_is_refused_before_anything_is_drawn_from_it(place, whole):
+    manifest = copied(whole[0])
+    manifest["rng"]["numpy"][1] = place
+    before = random.getstate()
+    with pytest.raises(CheckpointError, match=r"NumPy's place is 0 to 624, this file holds"):
+        DistributionalPPO.load(packed(manifest, whole[1]), env=Restorable(3, "box"), force_reset=False)
+    assert random.getstate() == before, "no generator is touched"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("info", 3), ("info", {"$dict": [["r", 1.0]]}), ("success", "<b>")], ids=str
+)
+def test_episodes_that_nothing_of_ours_counted_are_refused(kind, value, whole):
+    manifest = copied(whole[0])
+    manifest["state"]["episodes"][kind] = [value]
+    with pytest.raises(CheckpointError, match=rf"episodes: {kind} holds .*, which no episode of ours is"):
+        DistributionalPPO.load(packed(manifest, whole[1]))
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [("mean", lambda t: t[:1]), ("var", lambda t: t.float()), ("mean", lambda t: t * float("nan"))],
+    ids=["shape", "kind", "nan"],
+)
+def test_statistics_of_vecnormalize_that_do_not_fit_are_refused(field, change):
+    env = VecNormalize(Restorable(3, "box"))
+    model = build("MlpPolicy", env).learn(48)
+    file = io.BytesIO()
+    model.save(file)
+    with zipfile.ZipFile(file) as archive:
+        manifest, tensors = json.loads(archive.read("manifest.json")), load_tensors(archive.read("tensors.safetensors"))
+    name = f"vecnormalize/observation/{field}"
+    before = env.obs_rms.mean.copy()
+    with pytest.raises(CheckpointError, match=f"VecNormalize: {field} of observation has shape"):
+        DistributionalPPO.load(packed(manifest, tensors | {name: change(tensors[name]).contiguous()}), env=env)
+    assert (env.obs_rms.mean == before).all()
 
 
 def test_a_rollout_of_other_shapes_is_refused(whole):

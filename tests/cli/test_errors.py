@@ -1,11 +1,14 @@
 """Exit codes and one clean line: 1 for an error, 2 for usage."""
 
 import builtins
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from leeward import __version__
+from leeward.cli.view import say
 
 
 def files(folder):
@@ -118,3 +121,11 @@ def test_a_damaged_record_of_a_run_is_one_line(leeward, tmp_path):
     assert result.code == 1 and result.err.startswith("error: run/run.json: not JSON") and result.err.count("\n") == 1
     (run / "run.json").write_text(json.dumps([1]))
     assert "expected a JSON object, got list" in leeward("train", "--resume", "run").err
+
+
+def test_nothing_in_a_message_steers_the_terminal(leeward):
+    result = leeward("verify", "a\x1b[31m\u202eb\udcff")
+    assert result.code == 1 and result.err.startswith(r"error: a\x1b[31m\u202eb\udcff: no run here")
+    out = io.StringIO()
+    say(Console(file=out), "two\nlines, \x1b]8;;http://elsewhere\x07 and [bold]a link[/bold]")
+    assert out.getvalue() == "two\nlines, \\x1b]8;;http://elsewhere\\x07 and [bold]a link[/bold]\n"

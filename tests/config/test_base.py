@@ -81,7 +81,7 @@ def test_a_config_cannot_be_changed():
         ({"names": ["a", False]}, "run.yaml: names: expected a number or a text, got ['a', False]"),
         (
             {"n_steps": "many"},
-            "run.yaml: n_steps: expected a whole number, got 'many'",
+            "run.yaml: n_steps: expected a number without quotes, got the text 'many'",
         ),
     ],
 )

@@ -23,6 +23,8 @@ from leeward.errors import ConfigError
         {"learning_rate": math.nan},
         {"learning_rate": math.inf},
         {"learning_rate": "much"},
+        {"learning_rate": "1e-3"},
+        {"gamma": "1"},
         {"clip_range": 0.0},
         {"vf_coef": math.inf},
     ],
@@ -34,7 +36,7 @@ def test_true_is_no_number_and_a_number_is_finite(values: dict[str, Any]) -> Non
 
 
 def test_what_is_a_number_and_what_is_a_switch_are_taken() -> None:
-    found = Settings.read({"learning_rate": "1e-3", "gamma": 1, "twin_critics": False, "ent_coef": 0}, where="here")
+    found = Settings.read({"learning_rate": 1e-3, "gamma": 1, "twin_critics": False, "ent_coef": 0}, where="here")
     assert (found.learning_rate, found.gamma, found.twin_critics, found.ent_coef) == (1e-3, 1.0, False, 0.0)
 
 

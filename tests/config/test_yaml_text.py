@@ -1,13 +1,16 @@
 """YAML that is damaged or made to do harm is one clean line; every leaf of the reference refuses what it cannot be."""
 
 import copy
+import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from leeward.config.load import load_config
+from leeward.config import yaml_text
+from leeward.config.load import dump_config, load_config
 from leeward.config.run import RunConfig
 from leeward.errors import ConfigError
 
@@ -28,8 +31,24 @@ REFERENCE = yaml.safe_load((Path(__file__).parents[2] / "configs" / "reference.y
         ("? [1, 2]\n: 3\n", "not YAML"),
         ("seed: '\x00'", "not YAML"),
         ("# " + "x" * (1 << 20), "too long"),
+        ("a: [" + "1, " * 20_000 + "]", "more than 20,000 values"),
+        ("a: !!int '" + "1:" * 1000 + "1'", "is no number"),
     ],
-    ids=["deep", "wide", "alias", "twice", "twice above", "code", "digits", "date", "list key", "nul", "long"],
+    ids=[
+        "deep",
+        "wide",
+        "alias",
+        "twice",
+        "twice above",
+        "code",
+        "digits",
+        "date",
+        "list key",
+        "nul",
+        "long",
+        "many",
+        "base 60",
+    ],
 )
 def test_a_text_that_no_config_is_gives_one_clean_line(text, words, tmp_path):
     path = tmp_path / "c.yaml"
@@ -79,6 +98,31 @@ def test_a_leaf_refuses_what_no_setting_is(path):
         for key in path:
             found = getattr(found, key)
         assert found is value, "true is true, and no number"
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("ppo.n_envs", 8), ("ppo.batch_size", 64), ("risk.limit", -0.01),
+     ("env.positions", [0.5, 1]), ("policy.net_arch", [8]), ("env.costs.commission_tiers", [[0, 1]]),
+     ("env.account.weight_limits", {"1": [0, 1]}), ("data.splits.embargo_bars", 3)],
+)  # fmt: skip
+def test_a_text_is_no_number_whatever_it_spells(key, number):
+    quoted = re.sub(r"(?<![\w'\"])-?[\d.]+(e-\d+)?(?![\w'\"])", r"'\g<0>'", json.dumps(number))
+    load_config(None, [f"{key}={json.dumps(number)}"])
+    assert quoted != json.dumps(number)
+    with pytest.raises(ConfigError, match=rf"{key.split('.')[-1]}: expected a number without quotes, got the text"):
+        load_config(None, [f"{key}={quoted}"])
+
+
+def test_numbers_are_those_of_yaml_1_2_and_come_back_equal(tmp_path):
+    text = b"[3e-4, 1E5, 1.5e3, -.5, 1:30, 1_000, '7']"
+    values = yaml_text.read(text, where="")
+    assert values == [0.0003, 100000.0, 1500.0, -0.5, "1:30", 1000, "7"]
+    texts = [*values, "1e5", "3e-4", ".5", "2020-01-01", "null", "", "000001"]
+    assert yaml_text.read(yaml_text.write(texts).encode(), where="") == texts
+    config = load_config(None, ["data.assets={'1e5': '3e-4', '000001': null}", "ppo.learning_rate=3e-4"])
+    (tmp_path / "c.yaml").write_text(dump_config(config))
+    assert load_config(tmp_path / "c.yaml") == config and config.ppo.learning_rate == 0.0003
 
 
 @pytest.mark.parametrize(

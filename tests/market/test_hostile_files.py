@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import json
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -67,6 +69,13 @@ def packed(text):
     return gzip.compress(text.encode())
 
 
+def zipped(name, content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
 LONG = HEADER + "2024-01-02,10,11,9,10," + "5" * 140_000 + "\n2024-01-03,,,,,\n"
 GOOD = HEADER + "".join(f"2024-01-{day:02d},10,11,9,10,5\n" for day in range(1, 29))
 
@@ -85,8 +94,22 @@ GOOD = HEADER + "".join(f"2024-01-{day:02d},10,11,9,10,5\n" for day in range(1, 
         ("a.csv.gz", packed(GOOD)[:40] + b"\x55" * 60, "not a whole gzip file"),
         ("a.csv.gz", b"no gzip at all", "not a whole gzip file"),
         ("a.csv.gz", gzip.compress(b"0" * 30_000_000), "expands to more than 100 times its size"),
+        ("a.json", b"[" * 100_000, "nested deeper than any list of bars is"),
+        ("a.zip", zipped("b.zip", zipped("c.csv", GOOD.encode())), "expected one file of text with bars"),
+        ("a.csv", HEADER + "2024-01-02" + ",1" * 10_001 + "\n", "a line has 10,001 cells"),
     ],
-    ids=["bom", "return", "long cell", "cut gzip", "broken gzip", "no gzip", "gzip bomb"],
+    ids=[
+        "bom",
+        "return",
+        "long cell",
+        "cut gzip",
+        "broken gzip",
+        "no gzip",
+        "gzip bomb",
+        "deep",
+        "zip in a zip",
+        "wide",
+    ],
 )
 def test_a_file_that_cannot_be_read_is_a_problem(name, content, words, tmp_path):
     source = written(tmp_path / name, content)
@@ -137,3 +160,16 @@ def test_parquet_whose_notes_for_pandas_are_damaged_is_a_problem(tmp_path):
     notes = table.schema.metadata[b"pandas"].replace(b'"pandas_type"', b'"pandas_tipe"')
     pyarrow.parquet.write_table(table.replace_schema_metadata({b"pandas": notes}), tmp_path / "b.parquet")
     assert "not a readable Parquet or Feather file" in str(check(str(tmp_path / "b.parquet"))[0])
+
+
+def test_a_number_of_four_hundred_digits_is_no_price(tmp_path):
+    rows = [{"time": f"2024-01-{day:02d}", "open": 10, "high": 11, "low": 9, "close": 10} for day in range(1, 29)]
+    rows[3]["high"] = 10**400
+    found = [str(problem) for problem in check(written(tmp_path / "a.json", json.dumps(rows)))]
+    assert any("row 4" in problem and "high" in problem for problem in found), found
+
+
+def test_lines_that_end_in_a_lone_carriage_return_are_many_and_not_one(tmp_path):
+    times = pd.date_range("2010-01-01", periods=3000, freq="D").astype(str)
+    text = HEADER + "".join(f"{time},10,11,9,10,5\n" for time in times)
+    assert len(load(written(tmp_path / "a.csv", text.replace("\n", "\r")))) == 3000

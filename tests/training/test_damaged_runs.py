@@ -2,14 +2,15 @@
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from leeward.durable import SUMS
-from leeward.errors import CheckpointError
-from leeward.training.checkpoints import load_model, read_trainer_state
+from leeward.durable import SUMS, sha256
+from leeward.errors import CheckpointError, RunDirectoryError
+from leeward.training.checkpoints import load_model, newest_steps, read_files, read_steps, read_trainer_state
 from leeward.training.run_dir import RunDir
 from leeward.training.trainer import replay_one_update, train
 from leeward.training.verification import examine_run
@@ -77,7 +78,8 @@ def test_a_checkpoint_without_its_sums_or_one_of_its_files_is_damaged(run):
 def test_a_state_that_nothing_of_ours_wrote_is_refused(text, run):
     place = run.checkpoint_list()[-1]
     (place / "state.json").write_text(text)
-    (place / SUMS).unlink()  # as in a run of an earlier version
+    sums = json.loads((place / SUMS).read_text()) | {"state.json": sha256(text.encode())}
+    (place / SUMS).write_text(json.dumps(sums))  # as somebody does who wants it to be read
     with pytest.raises(CheckpointError, match=r"state\.json"):
         read_trainer_state(place)
 
@@ -110,11 +112,55 @@ def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
 def test_verify_names_what_is_damaged(run):
     assert all(problem is None for _, problem in examine_run(run))
     parts = [str(part.relative_to(run.path)) for part, _ in examine_run(run)]
-    assert parts == ["run.json", "config.yaml", "scaler.json", "progress.csv", "checkpoints/00000010",
+    assert parts == ["run.json", "config.yaml", "scaler.json", "bars.npz", "progress.csv", "checkpoints/00000010",
                      "checkpoints/00000012", "best", "backtest/validation"]  # fmt: skip
     damage = {"scaler.json": "scaler.json", "best": "best/env.safetensors", "config.yaml": "config.yaml",
-              "backtest/validation": "backtest/validation/outlook.npz"}  # fmt: skip
+              "bars.npz": "bars.npz", "backtest/validation": "backtest/validation/outlook.npz"}  # fmt: skip
     for file in damage.values():
         flip(run.path / file)
     bad = {str(part.relative_to(run.path)) for part, problem in examine_run(run) if problem is not None}
     assert bad == set(damage)
+
+
+def test_a_checkpoint_that_is_exchanged_after_it_was_checked_is_not_what_is_loaded(run):
+    newest = run.checkpoint_list()[-1]
+    files = read_files(newest)
+    whole = load_model(files).policy.state_dict()
+    shutil.rmtree(newest)
+    again = load_model(files).policy.state_dict()
+    assert all(bool((again[key] == whole[key]).all()) for key in whole)
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_can_be_extended(run):
+    older, newest = run.checkpoint_list()
+    flip(newest / "model.zip")
+    assert newest_steps([older, newest]) == read_steps(older) > 0
+    assert newest_steps([newest]) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edges": np.array([0, 10**6, 10**7])},
+        {"edges": np.array([-5, 10, 20])},
+        {"time": np.zeros((3, 2), np.int64)},
+        {"volume": np.zeros(9)},
+        {"interval": np.array(-1.0)},
+        {"log_close": np.zeros(1 << 26)},
+    ],
+    ids=["edges", "negative", "time", "volume", "interval", "bomb"],
+)
+def test_a_record_of_bars_that_does_not_fit_together_or_expands_is_refused(change, run):
+    with np.load(run.bars_file) as file:
+        arrays = dict(file)
+    np.savez_compressed(run.bars_file, **arrays | change)
+    with pytest.raises(RunDirectoryError, match=r"bars\.npz: not the record of a run's bars"):
+        run.trained_on()
+
+
+def test_an_array_whose_header_is_half_a_line_is_refused(run):
+    header = b"{'descr': '<i8', 'shape': (3,\n"
+    with zipfile.ZipFile(run.bars_file, "w") as archive:
+        archive.writestr("time.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(RunDirectoryError, match=r"bars\.npz: not the record of a run's bars \(TokenError"):
+        run.trained_on()

@@ -245,7 +245,7 @@ def test_openings_that_are_no_list_are_an_error_and_nothing_is_written(begun):
     run.update_record(openings=3)
     with pytest.raises(RunDirectoryError, match=r"run\.json: openings must be a list, got 3; repair the file"):
         open_seal(run, market, "test")
-    assert openings(run) == 3
+    assert json.loads(run.run_file.read_text())["openings"] == 3
 
 
 OPENER = """

@@ -231,19 +231,19 @@ MUTANTS = [
     ),
     # Resuming
     row("resumed from the oldest checkpoint", f"{TRAINER}:_last_good", "reversed(checkpoints)", "checkpoints", RESUMED),
-    row("resumed with fresh episodes", f"{TRAINER}:_last_good", "restore_env(place, env)", "env.reset()", RESUMED),
+    row("resumed with fresh episodes", f"{TRAINER}:_last_good", "restore_env(files, env)", "env.reset()", RESUMED),
     row(
         "resumed without the best score so far",
         f"{TRAINER}:_last_good",
-        "read_trainer_state(place)",
-        '{"best": None, "updates": read_trainer_state(place)["updates"]}',
+        "read_trainer_state(files)",
+        '{"best": None, "updates": read_trainer_state(files)["updates"]}',
         RESUMED,
     ),
     row(
         "resumed with a count of updates that starts anew",
         f"{TRAINER}:_last_good",
-        "read_trainer_state(place)",
-        'read_trainer_state(place) | {"updates": 0}',
+        "read_trainer_state(files)",
+        'read_trainer_state(files) | {"updates": 0}',
         RESUMED,
     ),
     row(

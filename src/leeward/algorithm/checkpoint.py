@@ -7,7 +7,6 @@ So does a save of a run with n_jobs whose envs, in the other processes, cannot g
 
 import io
 import json
-import math
 import pathlib
 import random
 import struct
@@ -75,6 +74,7 @@ _ALWAYS_OWNED = ("returns", "entropy", "finite_guard", "counters", "episodes")
 _PARTS = ("manifest.json", "tensors.safetensors")
 _LARGEST_MANIFEST = 1 << 24  # bytes: text becomes twenty times as much in memory
 _MOST_ENVS = 1 << 20
+_NUMPY_WORDS = 624  # of a Mersenne twister
 # What zipfile, json and safetensors raise on a file that is damaged or is something else.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, SafetensorError, KeyError, ValueError, EOFError,
                IndexError, RuntimeError, OverflowError, MemoryError, OSError)  # fmt: skip
@@ -167,7 +167,7 @@ def load(
         model.env, model.n_envs = wrapped, wrapped.num_envs
         model._vec_normalize_env = unwrap_vec_normalize(wrapped)
     with _nonsense_refused(path):
-        with bounded_build(sum(tensor.numel() for tensor in tensors.values())):
+        with bounded_build(sum(tensor.numel() for tensor in tensors.values()), len(tensors)):
             model._setup_model()
         restore(model, manifest, tensors)
         for name, value in manifest["extra"].items():
@@ -238,13 +238,19 @@ def _first_line(error: BaseException) -> str:
 
 
 def _name_of(path: Path) -> object:
-    return path if isinstance(path, str | pathlib.Path) else "<file object>"
+    return path if isinstance(path, str | pathlib.Path) else getattr(path, "name", "<file object>")
 
 
 def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Everything training has learned and counted, into a model with the same arguments; envs and randomness stay."""
+    weights, own = _policy_tensors(tensors), model.policy.state_dict()
+    for name in weights.keys() & own.keys():
+        if not _widens(weights[name].dtype, own[name].dtype):  # torch would cast it
+            raise CheckpointError(
+                f"the weights do not fit the network: {name} is of {weights[name].dtype}, expected {own[name].dtype}"
+            )
     try:
-        model.policy.load_state_dict(_policy_tensors(tensors))
+        model.policy.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the network that the arguments describe: {error}") from None
     lacking = [name for name in _ALWAYS_OWNED if name not in manifest["state"]]
@@ -266,6 +272,12 @@ def restore_normaliser(model: "DistributionalPPO", manifest: dict[str, Any], ten
     normaliser = model.get_vec_normalize_env()
     if "vecnormalize" in manifest and normaliser is not None:
         _unpack_vecnormalize(normaliser, manifest["vecnormalize"], tensors)
+
+
+def _widens(saved: torch.dtype, own: torch.dtype) -> bool:
+    """The same kind, or floats that fit exactly: the support of a categorical critic had 32 bits before format 4."""
+    floats = saved.is_floating_point and own.is_floating_point
+    return saved == own or (floats and torch.promote_types(saved, own) == own)
 
 
 def parameters_of(path_or_parameters: Any) -> dict[str, Any]:
@@ -351,7 +363,11 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_tensors(tensors: dict[str, Tensor], name: object) -> None:
     """Weights and moments are finite numbers: nothing of ours writes others, and what they predict would be none."""
     for key, tensor in tensors.items():
-        if key.startswith(("policy/", "optimizer/", "vgs/")) and not bool(torch.isfinite(tensor).all()):
+        if not key.startswith(("policy/", "optimizer/", "vgs/")):
+            continue
+        if tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize < 2):  # of which torch knows no NaN
+            raise CheckpointError(f"{name}: {key} is of {tensor.dtype}, which no network of ours has")
+        if not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{name}: {key} holds what is not a finite number; take an older checkpoint")
 
 
@@ -435,12 +451,13 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> 
     if len(state["param_groups"]) != len(optimizer.param_groups):  # before shapes, which then differ too
         raise _other_groups(f"{len(state['param_groups'])} groups of parameters, not {len(optimizer.param_groups)}")
     for index, entry in state["state"].items():
-        shape = tuple(parameters[index].shape) if 0 <= index < len(parameters) else None
+        parameter = parameters[index] if 0 <= index < len(parameters) else None
         for key, value in entry.items():
-            if isinstance(value, Tensor) and not _is_moment_of(tuple(value.shape), shape):
+            if isinstance(value, Tensor) and not _is_moment_of(value, parameter):
                 raise CheckpointError(
-                    f"the optimiser's state does not fit: {key} of parameter {index} has shape {tuple(value.shape)}, "
-                    f"the parameter {shape}"
+                    f"the optimiser's state does not fit: {key} of parameter {index} has shape {tuple(value.shape)} "
+                    f"and {value.dtype}, the parameter "
+                    f"{None if parameter is None else (tuple(parameter.shape), parameter.dtype)}"
                 )
     try:
         optimizer.load_state_dict(state)
@@ -455,11 +472,15 @@ def _other_groups(what: str) -> CheckpointError:
     )
 
 
-def _is_moment_of(shape: tuple[int, ...], parameter: tuple[int, ...] | None) -> bool:
-    """One number, or one per weight; a factored moment has 1 where it is the same along an axis."""
-    if parameter is None or math.prod(shape) == 1:
+def _is_moment_of(value: Tensor, parameter: Tensor | None) -> bool:
+    """One number, or one per weight of its kind; a factored moment has 1 where it is the same along an axis."""
+    if parameter is None or value.numel() == 1:
         return parameter is not None
-    return len(shape) == len(parameter) and all(a in (1, b) for a, b in zip(shape, parameter, strict=True))
+    return (
+        value.dtype == parameter.dtype
+        and value.ndim == parameter.ndim
+        and all(a in (1, b) for a, b in zip(value.shape, parameter.shape, strict=True))
+    )
 
 
 def pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -472,6 +493,9 @@ def pack_rng(tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 def unpack_rng(packed: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """What `pack_rng` took, back into the global generators."""
+    place = packed["numpy"][1]
+    if type(place) is not int or not 0 <= place <= _NUMPY_WORDS:  # NumPy does not look, and would read other memory
+        raise CheckpointError(f"rng: NumPy's place is 0 to {_NUMPY_WORDS}, this file holds {place!r:.80}")
     random.setstate(decode(packed["python"], {}, "python"))
     kind, *rest = packed["numpy"]
     np.random.set_state((kind, tensors["rng/numpy"].numpy().astype(np.uint32), *rest))  # noqa: NPY002
@@ -559,6 +583,12 @@ def _unpack_vecnormalize(env: VecNormalize, packed: dict[str, Any], tensors: dic
         rms = rms[key] if key else rms
         for field in ("mean", "var", "count"):
             value = tensors[f"vecnormalize/{name}/{field}"].numpy()
+            own = np.asarray(getattr(rms, field))
+            if (value.shape, value.dtype) != (own.shape, own.dtype) or not np.isfinite(value).all():
+                raise CheckpointError(
+                    f"VecNormalize: {field} of {name} has shape {value.shape} and {value.dtype}, expected finite "
+                    f"numbers of {own.shape} and {own.dtype}"
+                )
             setattr(rms, field, float(value) if field == "count" else value)
     running = tensors["vecnormalize/running"].numpy()
     if running.shape == env.returns.shape:

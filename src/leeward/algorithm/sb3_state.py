@@ -62,8 +62,21 @@ class Episodes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         size = self._model.settings.stats_window_size
+        for kind, is_one in (("info", _is_episode), ("success", _is_number)):
+            for value in state[kind] or []:
+                if not is_one(decode(value, {}, "episodes")):
+                    raise CheckpointError(f"episodes: {kind} holds {value!r:.80}, which no episode of ours is")
         self._model.ep_info_buffer = _deque(state["info"], size)
         self._model.ep_success_buffer = _deque(state["success"], size)
+
+
+def _is_episode(value: Any) -> bool:
+    """What SB3's Monitor writes: the return, the length, and whatever else."""
+    return isinstance(value, dict) and all(_is_number(value.get(key)) for key in ("r", "l"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _plain(values: Any) -> list[Any] | None:

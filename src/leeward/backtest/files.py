@@ -2,8 +2,6 @@
 
 import csv
 import io
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from leeward.backtest.result import COSTS, BacktestResult, Outlook
 from leeward.backtest.robustness import FILE as ROBUSTNESS
 from leeward.backtest.strategies import AGENT
 from leeward.backtest.trades import Trade
-from leeward.durable import write_atomically
+from leeward.durable import read_arrays, write_atomically
 from leeward.errors import RunDirectoryError
 
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
@@ -26,16 +24,6 @@ __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 _TEXT = ("asset", "side")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a text that begins so; a quote before it makes it a text
 _QUOTED = tuple(f"'{sign}" for sign in _FORMULA)
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ValueError,
-    KeyError,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-)
 _OUTLOOK = ("levels", "weights", "quantiles", "var", "cvar", "mean")
 
 
@@ -109,12 +97,11 @@ def _read_arrays(path: Path) -> Mapping[str, NDArray[np.float64]]:
     if not path.is_file():
         return {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-            if not found.keys() >= set(_OUTLOOK) or any(each.dtype != np.float64 for each in found.values()):
-                raise ValueError(f"it holds {', '.join(found)}")
-            return found
-    except _UNREADABLE as error:
+        found = read_arrays(path)
+        if not found.keys() >= set(_OUTLOOK) or any(each.dtype != np.float64 for each in found.values()):
+            raise ValueError(f"it holds {', '.join(found)}")
+        return found
+    except ValueError as error:
         raise RunDirectoryError(f"{path}: damaged ({error}); run `leeward backtest` again") from None
 
 

@@ -1,6 +1,7 @@
 """`leeward`: the commands, thin. Exit codes: 0 good, 1 an error in one clean line, 2 usage, 128 + n after signal n."""
 
 import errno
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -8,7 +9,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import leeward
-from leeward.errors import LeewardError, MissingExtra
+from leeward.errors import LeewardError, MissingExtra, printable
 
 __all__ = ["backtest", "data_check", "data_fetch", "explain", "main", "report", "train", "verify"]
 
@@ -19,7 +20,10 @@ _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "tradin
 }
 
 _NO_MEMORY = "out of memory; use fewer or shorter rollouts (ppo.n_envs, ppo.n_steps), or a smaller network"
-_FULL = "the disk that holds it is full: free some space and run the command again, what was complete is still there"
+_FULL = (
+    "the disk that holds it is full, of bytes or of files (`df -h` and `df -i` tell): make room and run the command "
+    "again, what was complete is still there"
+)
 _ADVICE = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -191,7 +195,8 @@ def main() -> None:
     except MemoryError:
         _fail(_NO_MEMORY)
     except RuntimeError as error:
-        if "allocate memory" not in str(error):  # torch says so in an error of no class of its own
+        # Torch and threads say so in errors of no class of their own.
+        if not any(words in str(error) for words in ("allocate memory", "bad_alloc", "start new thread")):
             raise
         _fail(_NO_MEMORY)
     except ModuleNotFoundError as error:
@@ -205,10 +210,11 @@ def _words(error: OSError) -> str:
     if not error.filename:
         return str(error)
     advice = _ADVICE.get(error.errno or 0)
-    return f"{error.filename}: {error.strerror}" + (f"; {advice}" if advice else "")
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    return f"{name}: {error.strerror}" + (f"; {advice}" if advice else "")
 
 
 def _fail(message: str) -> NoReturn:
     for line in message.splitlines():
-        sys.stderr.write(f"error: {line}\n")
+        sys.stderr.write(f"error: {printable(line)}\n")
     raise SystemExit(1)

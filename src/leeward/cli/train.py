@@ -22,7 +22,7 @@ from leeward.config.run import RunConfig
 from leeward.errors import DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
-from leeward.training.checkpoints import read_steps
+from leeward.training.checkpoints import newest_steps
 from leeward.training.run_dir import RunDir, new_folder
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted, replay_one_update, train
@@ -94,8 +94,8 @@ def _resumed(start: Start) -> tuple[RunDir, Market]:
     market = run.market()
     total = start.shortcuts.get("ppo.total_steps")
     if total is not None:
-        places = run.checkpoint_list()
-        run.extend(total, read_steps(places[-1]) if places else 0)
+        with run.locked():  # not under the feet of a process that trains it
+            run.extend(total, newest_steps(run.checkpoint_list()))
     return run, market
 
 

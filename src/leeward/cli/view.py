@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leeward.backtest.wording import number, percent
+from leeward.errors import printable
 from leeward.telemetry.alerts import Alert
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
@@ -23,8 +24,12 @@ __all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "say"]
 
 
 def say(console: Console, text: str) -> None:
-    """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup.
+
+    What a file from elsewhere holds may be among them, so that nothing in them steers the terminal.
+    """
+    lines = "\n".join(printable(line) for line in text.split("\n"))
+    console.print(lines, highlight=False, soft_wrap=True, markup=False)
 
 
 class View(Protocol):

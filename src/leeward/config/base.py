@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -22,11 +22,13 @@ class Frozen(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _plain_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """NumPy's numbers are numbers; `true` is none, though Python counts with it."""
+        """NumPy's numbers are numbers; `true` is none, though Python counts with it, and neither is the text "1"."""
         plain = value.item() if isinstance(value, np.generic) else value
         name = str(info.field_name)
         if _holds_bool(plain) and not _takes_bool(cls, name):
             raise ValueError(f"expected a number or a text, got {_short(plain)}; true and false are neither")
+        if _holds_text(plain) and _takes_numbers_alone(cls, name):
+            raise ValueError(f"expected a number without quotes, got the text {_short(plain)}")
         if cls.model_fields[name].annotation is bool and not isinstance(plain, bool):
             raise ValueError(f"expected true or false, got {_short(plain)}")
         return plain
@@ -56,14 +58,30 @@ def _holds_bool(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_bool, value)))
 
 
+def _holds_text(value: Any) -> bool:
+    """Among the values, not the keys."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return isinstance(value, str | bytes) or any(map(_holds_text, parts))
+
+
+@cache
+def _takes_numbers_alone(model: type[BaseModel], field: str) -> bool:
+    annotation = model.model_fields[field].annotation
+    values = get_args(annotation)[1] if get_origin(annotation) is dict else annotation
+    leaves = _leaves(values) - {type(None), Ellipsis}
+    return bool(leaves) and leaves <= {int, float}
+
+
 @cache
 def _takes_bool(model: type[BaseModel], field: str) -> bool:
     return bool in _leaves(model.model_fields[field].annotation)
 
 
 def _leaves(annotation: Any) -> set[Any]:
-    # The arguments of a callable are a list of its own.
-    parts = annotation if isinstance(annotation, list) else get_args(annotation)
+    if isinstance(annotation, list):  # the arguments of a callable, which is no number
+        return {list}
+    parts = get_args(annotation)
+    parts = parts[:1] if get_origin(annotation) is Annotated else parts  # a range beside a type is no type
     return {annotation} if not parts else {leaf for part in parts for leaf in _leaves(part)}
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from leeward.config import yaml_text
 from leeward.config.run import RunConfig
 from leeward.errors import ConfigError
@@ -81,4 +79,4 @@ def _entry(values: list[Any], place: str, where: str) -> Any:
 
 def dump_config(config: RunConfig) -> str:
     """The whole config as YAML; `load_config` reads it back equal."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml_text.write(config.model_dump(mode="json"))

@@ -18,6 +18,7 @@ def reference_yaml() -> str:
     """Every key with its default, unit and meaning."""
     lines = [
         "# Every key of a Leeward config, with its default. Generated from leeward.config; a test keeps it equal.",
+        '# A number is written without quotes: 3e-4 is one; "3e-4" and true are none, and are refused.',
         "",
     ]
     return "\n".join([*lines, *_section(RunConfig, RunConfig(), 0)]) + "\n"

@@ -7,7 +7,6 @@ Derived from here: what the constructor accepts, what a checkpoint stores, the k
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -40,10 +39,7 @@ Schedule = Callable[[float], float]  # of the remaining progress, which runs fro
 def _number_or_schedule(value: Any, *, positive: bool) -> float | Schedule:
     if callable(value):
         return value  # type: ignore[no-any-return]
-    number = math.nan
-    if isinstance(value, int | float | str) and not isinstance(value, bool):
-        with suppress(ValueError):
-            number = float(value)  # YAML reads 1e-3 as a text
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not math.isfinite(number) or number < 0.0 or (positive and number == 0.0):
         least = "a positive number" if positive else "a number of at least 0"
         raise ValueError(f"expected {least}, or in Python a function of the remaining progress, got {value!r}")

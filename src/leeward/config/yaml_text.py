@@ -1,24 +1,51 @@
-"""YAML as configs use it: plain values, each key once, no references that could blow it up, and not without end."""
+"""YAML as configs use it: plain values, each key once, no references that could blow it up, and not without end.
 
+Numbers are those of YAML 1.2: 3e-4 is one, and 1:30 is a text.
+"""
+
+import re
 from typing import Any
 
 import yaml
 
 from leeward.errors import ConfigError
 
-__all__ = ["read"]
+__all__ = ["read", "write"]
 
 _LARGEST, _DEEPEST = 1 << 20, 20  # bytes, levels; the reference has 10 kB and 4
+_MOST_VALUES = 20_000  # keys and values: some seconds; costs of a thousand assets have as many
+_INT = re.compile(r"^(?:[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
+
+
+def _plain_numbers(theirs: Any) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """How texts without quotes are told from numbers, without the base 60 of YAML 1.1, which takes minutes to read."""
+    kept = {first: [rule for rule in rules if rule[0] not in _NUMBERS] for first, rules in theirs.items()}
+    return kept | {first: [*kept.get(first, []), *_NUMBERS.items()] for first in "-+.0123456789"}
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that puts quotes round what the reader below would take for a number."""
+
+    yaml_implicit_resolvers = _plain_numbers(yaml.SafeDumper.yaml_implicit_resolvers)
 
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader, without what a config never needs."""
 
-    depth = 0
+    yaml_implicit_resolvers = _plain_numbers(yaml.SafeLoader.yaml_implicit_resolvers)
+    depth, values = 0, 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "references (*name) are not read", self.get_mark())
+        self.values += 1
+        if self.values > _MOST_VALUES:
+            raise yaml.composer.ComposerError(None, None, f"more than {_MOST_VALUES:,} values", self.get_mark())
         self.depth += 1
         if self.depth > _DEEPEST:
             raise yaml.composer.ComposerError(None, None, f"more than {_DEEPEST} levels", self.get_mark())
@@ -35,6 +62,22 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} stands twice", key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+
+def _number(loader: _Loader, node: Any) -> Any:
+    """A number that is tagged as one: by the same rule."""
+    if not _NUMBERS[node.tag].fullmatch(str(node.value)):
+        raise yaml.constructor.ConstructorError(None, None, f"{node.value!r:.40} is no number", node.start_mark)
+    return loader.construct_yaml_int(node) if node.tag.endswith("int") else loader.construct_yaml_float(node)
+
+
+for _tag in _NUMBERS:
+    _Loader.add_constructor(_tag, _number)
+
+
+def write(values: Any) -> str:
+    """YAML that `read` reads back equal."""
+    return str(yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 def read(content: bytes, *, where: str) -> Any:

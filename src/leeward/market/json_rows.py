@@ -8,6 +8,7 @@ import pandas as pd
 
 __all__ = ["json_frames"]
 
+_DIGITS = 19  # nanoseconds have as many; what has more is a number all the same, and none that pandas could convert
 _FIELD = re.compile(r"^\d+[a-z]?\. ?")  # Alpha Vantage numbers its fields: "1. open"
 _SHORT = {"t": "time", "o": "open", "h": "high", "l": "low", "c": "close", "v": "volume", "s": "asset", "T": "asset"}
 
@@ -15,10 +16,17 @@ _SHORT = {"t": "time", "o": "open", "h": "high", "l": "low", "c": "close", "v": 
 def json_frames(text: str) -> dict[str, pd.DataFrame]:
     """Asset -> table; the name is empty where the file does not say it. Raises ValueError where no bars are found."""
     try:
-        content = json.loads(text)
-    except ValueError:
-        content = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return _tables(content, "") or {}
+        try:
+            content = _parsed(text)
+        except ValueError:
+            content = [_parsed(line) for line in text.splitlines() if line.strip()]
+        return _tables(content, "") or {}
+    except RecursionError:
+        raise ValueError("nested deeper than any list of bars is") from None
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= _DIGITS else float(digits))
 
 
 def _tables(content: Any, name: str) -> dict[str, pd.DataFrame]:

@@ -36,6 +36,7 @@ CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
 _EXPANSION = 100  # times: text of numbers shrinks to a tenth, and not to a hundredth
 _TOO_LARGE = f"expands to more than {_EXPANSION} times its size; no file of bars does"
+_MOST_COLUMNS = 10_000  # of a line of text
 _PARQUET_ROOM = 1 << 26  # bytes in memory that any Parquet file may take
 
 
@@ -104,7 +105,7 @@ def _read_zip(path: Path) -> list[tuple[str, Table]]:
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if _is_of_bars(name))
         if not names:
-            message = f"no bars in this archive; expected files ending in {', '.join(TEXT)} or .parquet"
+            message = f"no bars in this archive; expected files ending in {', '.join(TEXT)}; unpack others into a directory"
             return [(_stem(path), _unreadable(path, "binary", message))]
         if sum(archive.getinfo(name).file_size for name in names) > _most_bytes(path):
             return [(_stem(path), _unreadable(path, "binary", _TOO_LARGE))]
@@ -122,9 +123,10 @@ def _read_zip(path: Path) -> list[tuple[str, Table]]:
 
 
 def _is_of_bars(name: str) -> bool:
-    """Whether a file in an archive may hold bars: no archive in it, nothing hidden, none of a Mac's shadows."""
+    """Whether a file in an archive may hold bars: nothing hidden, none of a Mac's shadows, and nothing that expands by
+    itself (a file a hundred times as large in one a hundred times as large)."""
     hidden = name.startswith("__MACOSX") or name.rpartition("/")[2].startswith(".")
-    return name.endswith(SUFFIXES) and not name.endswith(".zip") and not hidden
+    return name.endswith(TEXT) and not hidden
 
 
 def _stem(path: Path) -> str:
@@ -156,6 +158,13 @@ def _unreadable(path: Path, kind: str, message: str) -> Table:
 
 def _read_text(path: Path, content: bytes, head: str) -> Table:
     layout = find_layout(head)
+    # pandas takes minutes for a line of half a million cells, and gigabytes.
+    first = re.split(rb"\r\n?|\n", content, maxsplit=layout.first + 1)[layout.first : layout.first + 1]
+    cells = max(len(layout.names or ()), *(line.count(layout.separator.encode()) for line in first), 0)
+    if cells > _MOST_COLUMNS:
+        return _unreadable(
+            path, "ragged row", f"a line has {cells:,} cells; a file of bars has at most {_MOST_COLUMNS:,}"
+        )
     try:
         frame = _parsed(content, layout, as_text=layout.names is None)  # 000000 is a clock, and 0 is none
         if any(_has_commas(frame[column]) for column in frame):

@@ -6,9 +6,10 @@ holds the SHA-256 of its files, so that one that is damaged later is not taken f
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -16,15 +17,17 @@ from safetensors.numpy import load, save
 
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.algorithm.ppo import DistributionalPPO
-from leeward.durable import SUMS, read_checked, sums_of, write_folder
+from leeward.durable import SUMS, read_folder, read_json, write_folder
 from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import CheckpointError
 from leeward.training.trade_metrics import Score
 
 __all__ = [
-    "check",
+    "Files",
     "load_model",
     "model_file",
+    "newest_steps",
+    "read_files",
     "read_steps",
     "read_trainer_state",
     "restore_env",
@@ -52,23 +55,57 @@ def model_file(place: Path) -> Path:
     return place / _MODEL
 
 
-def load_model(place: Path, env: TradingVecEnv | None = None) -> DistributionalPPO:
-    """The model, to predict with (no env) or to go on training where it stopped."""
-    check(place)
-    return DistributionalPPO.load(place / _MODEL, env=env, force_reset=env is None)
+class Files(NamedTuple):
+    """A checkpoint as it was read, once: what was checked is what is loaded."""
+
+    place: Path
+    model: bytes
+    env: bytes
+    state: bytes
 
 
-def check(place: Path) -> None:
-    """Every file of a checkpoint is what was written, or an error that names the one that is not."""
-    for name in (_MODEL, _ENV, _STATE):
-        read_checked(place / name)
-    if sums_of(place) is None and read_checkpoint(place / _MODEL)[0]["written_as"] >= _SUMS_SINCE:
+class _Named(io.BytesIO):
+    """Bytes that errors call by the name of their file."""
+
+    def __init__(self, content: bytes, path: Path) -> None:
+        super().__init__(content)
+        self.name = path
+
+
+def read_files(place: Path) -> Files:
+    """Every file of a checkpoint, if it is what was written, or an error that names the one that is not."""
+    found, has_sums = read_folder(place, (_MODEL, _ENV, _STATE))
+    files = Files(place, found[_MODEL], found[_ENV], found[_STATE])
+    if not has_sums and read_checkpoint(_Named(files.model, place / _MODEL))[0]["written_as"] >= _SUMS_SINCE:
         raise CheckpointError(f"{place / SUMS}: missing; take an older checkpoint, or a copy")
+    return files
+
+
+def load_model(place: Path | Files, env: TradingVecEnv | None = None) -> DistributionalPPO:
+    """The model, to predict with (no env) or to go on training where it stopped."""
+    files = _files(place)
+    return DistributionalPPO.load(_Named(files.model, files.place / _MODEL), env=env, force_reset=env is None)
 
 
 def read_steps(place: Path) -> int:
     """Env steps that a checkpoint has behind it."""
-    return int(read_checkpoint(place / _MODEL)[0]["state"]["counters"]["num_timesteps"])
+    files = read_files(place)
+    state = read_checkpoint(_Named(files.model, place / _MODEL))[0]["state"]
+    counters = state.get("counters") if isinstance(state, dict) else None
+    steps = counters.get("num_timesteps") if isinstance(counters, dict) else None
+    if type(steps) is not int or steps < 0:
+        raise CheckpointError(f"{place / _MODEL}: counters hold {steps!r:.80} steps; take an older checkpoint")
+    return steps
+
+
+def newest_steps(places: Iterable[Path]) -> int:
+    """Env steps behind the newest checkpoint that is whole, of these from the oldest on; 0 without one."""
+    for place in reversed(list(places)):
+        try:
+            return read_steps(place)
+        except CheckpointError:
+            continue  # training names it, and passes it over too
+    return 0
 
 
 def take_weights(model: DistributionalPPO, place: Path) -> None:
@@ -82,35 +119,35 @@ def take_weights(model: DistributionalPPO, place: Path) -> None:
         ) from None
 
 
-def restore_env(place: Path, env: TradingVecEnv) -> None:
+def restore_env(place: Path | Files, env: TradingVecEnv) -> None:
     """The env goes on where it was when the checkpoint was written."""
-    plain = _state(place).get("env")
+    files = _files(place)
+    plain = _state(files).get("env")
     if not isinstance(plain, dict):
-        raise CheckpointError(f"{place / _STATE}: env must be an object, got {plain!r:.80}; take an older checkpoint")
+        path = files.place / _STATE
+        raise CheckpointError(f"{path}: env must be an object, got {plain!r:.80}; take an older checkpoint")
     try:
-        arrays = load(read_checked(place / _ENV))
+        arrays = load(files.env)
     except (SafetensorError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{place / _ENV}: damaged ({error}); take an older checkpoint") from None
+        raise CheckpointError(f"{files.place / _ENV}: damaged ({error}); take an older checkpoint") from None
     env.load_state_dict(arrays | plain)
 
 
-def read_trainer_state(place: Path) -> dict[str, Any]:
+def read_trainer_state(place: Path | Files) -> dict[str, Any]:
     """How many updates there were, and which was the best."""
-    state = _state(place).get("trainer")
+    files = _files(place)
+    state = _state(files).get("trainer")
     if not isinstance(state, dict) or not _is_count(state.get("updates")) or not _is_best(state.get("best")):
-        raise CheckpointError(f"{place / _STATE}: trainer holds {state!r:.80}; take an older checkpoint")
+        raise CheckpointError(f"{files.place / _STATE}: trainer holds {state!r:.80}; take an older checkpoint")
     return state
 
 
-def _state(place: Path) -> dict[str, Any]:
-    path = place / _STATE
-    try:
-        state = json.loads(read_checked(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged, not JSON ({error}); take an older checkpoint") from None
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{path}: damaged, expected an object; take an older checkpoint")
-    return state
+def _files(place: Path | Files) -> Files:
+    return place if isinstance(place, Files) else read_files(place)
+
+
+def _state(files: Files) -> dict[str, Any]:
+    return read_json(files.place / _STATE, files.state)
 
 
 def _is_count(value: Any) -> bool:

@@ -6,6 +6,7 @@ On resume they are cut back to the checkpoint.
 import csv
 import io
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -68,7 +69,9 @@ class ProgressFile(KVWriter):
             rows = [*self.rows_of(self.path), row]
             self._rewrite([kept for kept in rows if self.pace.is_kept(_steps(kept), number)] if thin else rows)
             return
-        with naming(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
+        # "r+" makes no new file: one that is gone was deleted, and a log without its beginning would take its place.
+        with naming(self.path), self.path.open("r+", newline="", encoding="utf-8") as file:
+            file.seek(0, io.SEEK_END)
             csv.DictWriter(file, self.columns, restval="", lineterminator="\n").writerow(row)
 
     @staticmethod
@@ -111,6 +114,8 @@ class TensorBoardFile(KVWriter):
         # purge_step hides what an interrupted process logged after the checkpoint it is resumed from.
         self.writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
         self.folder, self.pace = folder, pace
+        self._reported = threading.excepthook
+        threading.excepthook = self._report
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         if not self.pace.is_kept(step, self.pace.number(step)):
@@ -120,13 +125,21 @@ class TensorBoardFile(KVWriter):
                 if "tensorboard" not in (key_excluded[key] or ()):
                     self.writer.add_scalar(key, _number(value), step)
 
+    def _report(self, failed: threading.ExceptHookArgs) -> None:
+        """What TensorBoard's own thread fails of is raised again by the next call of its writer, not printed here."""
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            self._reported(failed)
+
     def flush(self) -> None:
         with naming(self.folder):
             self.writer.flush()
 
     def close(self) -> None:
-        with naming(self.folder):
-            self.writer.close()
+        try:
+            with naming(self.folder):
+                self.writer.close()
+        finally:
+            threading.excepthook = self._reported
 
 
 def _put_in_the_past(folder: Path) -> None:

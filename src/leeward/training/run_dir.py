@@ -26,7 +26,7 @@ import leeward
 from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
 from leeward.config.trading import DataConfig
-from leeward.durable import naming, put_back, sha256, write_atomically
+from leeward.durable import is_leftover, naming, put_back, sha256, write_atomically
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.market import Market, Scaler, fit_scaler, load, prepare
 from leeward.training.trained_on import TrainedOn
@@ -34,6 +34,12 @@ from leeward.training.trained_on import TrainedOn
 __all__ = ["RunDir", "new_folder"]
 
 _VERSIONED = ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")
+_LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
+_LARGEST_LOCK = 32  # bytes: a number of a process
+# Of run.json: what its entries are, where others are read.
+_ENTRIES: dict[str, type] = {
+    "versions": dict, "openings": list, "sha256": dict, "data_fingerprint": str, "parent": dict, "extensions": list,
+}  # fmt: skip
 
 
 def new_folder(parent: Path, name: str) -> Path:
@@ -58,6 +64,8 @@ class RunDir:
         self.bars_file = path / "bars.npz"
         self.alerts_file = path / "alerts.jsonl"
         self.checkpoints, self.best, self.tensorboard = path / "checkpoints", path / "best", path / "tensorboard"
+        self.lock_file = path / ".lock"
+        self._held: os.stat_result | None = None  # the lock file, while this process holds it
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> "RunDir":
@@ -65,6 +73,7 @@ class RunDir:
         run = cls(path)
         run._refuse_second()
         path.mkdir(parents=True, exist_ok=True)
+        run._refuse_links()
         with run.locked():  # of two that start at once, one finds the run of the other
             run._refuse_second()
             text = dump_config(config)
@@ -91,7 +100,19 @@ class RunDir:
         run = cls(path)
         if not run.config_file.is_file():
             raise RunDirectoryError(f"{path}: no run here (no config.yaml); `leeward train --run-dir {path}` makes one")
+        run._refuse_links()
         return run
+
+    def _refuse_links(self) -> None:
+        """What is written, cleared and removed in a run stays in it: a directory from elsewhere may hold links."""
+        own = (self.lock_file, self.path / ".record-lock", self.checkpoints, self.best, self.tensorboard)
+        below = (path for folder in (self.checkpoints, self.path / "backtest") for path in (folder, *folder.glob("*")))
+        for path in (*own, *below):
+            if path.is_symlink():
+                raise RunDirectoryError(
+                    f"{path}: a link to {os.readlink(path)!r}; what belongs to a run lies in its directory: "
+                    "replace the link by what it leads to, if you trust it"
+                )
 
     def config(self) -> RunConfig:
         self._check_sum(self.config_file)
@@ -99,8 +120,7 @@ class RunDir:
 
     def _check_sum(self, path: Path) -> None:
         """A file that training depends on is what the run wrote; one of an earlier version has no sum."""
-        sums = self.record().get("sha256", {})
-        expected = sums.get(path.name) if isinstance(sums, dict) else sums
+        expected = self.record().get("sha256", {}).get(path.name)
         allowed = expected if isinstance(expected, list) else [expected]
         if expected is not None and path.is_file() and sha256(path.read_bytes()) not in allowed:
             raise RunDirectoryError(
@@ -110,8 +130,7 @@ class RunDir:
 
     def changed_versions(self) -> list[str]:
         """What has another version than when the run began, in words: numbers may then differ in their last bits."""
-        then, now = self.record().get("versions"), _versions()
-        known = then if isinstance(then, dict) else {}
+        known, now = self.record().get("versions", {}), _versions()
         return [
             f"{name} {known[name]} then, {now[name]} now" for name in now if known.get(name, now[name]) != now[name]
         ]
@@ -120,12 +139,22 @@ class RunDir:
         """run.json."""
         if not self.run_file.is_file():
             return {}
+        if self.run_file.stat().st_size > _LARGEST_JSON:
+            raise RunDirectoryError(f"{self.run_file}: more than {_LARGEST_JSON:,} bytes; delete or repair it")
         try:
             record = json.loads(self.run_file.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise RunDirectoryError(f"{self.run_file}: not JSON ({error}); delete or repair it") from None
         if not isinstance(record, dict):
             raise RunDirectoryError(f"{self.run_file}: expected a JSON object, got {type(record).__name__}")
+        for name, kind in _ENTRIES.items():
+            if name in record and not isinstance(record[name], kind):
+                raise RunDirectoryError(
+                    f"{self.run_file}: {name} must be a {kind.__name__}, got {record[name]!r:.80}; repair the file"
+                )
+        before = record.get("parent", {}).get("openings", 0)
+        if type(before) is not int:
+            raise RunDirectoryError(f"{self.run_file}: parent.openings must be a number, got {before!r:.80}; repair it")
         return record
 
     def update_record(self, **entries: Any) -> None:
@@ -159,6 +188,8 @@ class RunDir:
                 f"{self.path}: no scaler.json, so nothing was trained here; run `leeward train` first"
             )
         try:
+            if self.scaler_file.stat().st_size > _LARGEST_JSON:
+                raise ValueError(f"more than {_LARGEST_JSON:,} bytes")
             return Scaler.from_state(json.loads(self.scaler_file.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
             raise RunDirectoryError(f"{self.scaler_file}: not a scaler ({error!r}); restore it from a copy") from None
@@ -268,9 +299,9 @@ class RunDir:
         return sorted(path for path in self.checkpoints.glob("*") if path.name.isdigit())
 
     def best_checkpoint(self) -> Path:
-        """The checkpoint that is backtested."""
-        put_back(self.best)
-        if not (self.best / "model.zip").is_file():
+        """The checkpoint that is backtested; while a newer one takes its place, the old one is read beside it."""
+        beside = self.best.with_name(f".{self.best.name}.old")
+        if not self.best.is_dir() and not beside.is_dir():
             raise RunDirectoryError(
                 f"{self.path}: no scored checkpoint; train the run first, or continue it with --resume {self.path}"
             )
@@ -280,8 +311,10 @@ class RunDir:
         """Remove what a killed process left half written, and nothing that is whole."""
         for old in (*self.path.glob(".*.old"), *self.checkpoints.glob(".*.old")):
             put_back(old.with_name(old.name.removeprefix(".").removesuffix(".old")))
-        for path in (*self.path.glob(".*.*"), *self.checkpoints.glob(".*")):
-            if path.is_dir():
+        for path in (*self.path.glob(".*"), *self.checkpoints.glob(".*")):
+            if not is_leftover(path.name):
+                continue
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
@@ -296,19 +329,42 @@ class RunDir:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory for this process; the lock dies with the process, however it ends."""
-        with (self.path / ".lock").open("a+") as file:
+        with self.lock_file.open("a+") as file:
             try:
                 _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 raise RunDirectoryError(
-                    f"{self.path}: process {file.read().strip() or 'unknown'} is using this run; "
+                    f"{self.path}: process {file.read(_LARGEST_LOCK).strip() or 'unknown'} is using this run; "
                     "wait for it, or choose another directory"
                 ) from None
+            found = os.fstat(file.fileno())
+            if found.st_size > _LARGEST_LOCK:
+                raise RunDirectoryError(f"{self.lock_file}: not a lock of ours ({found.st_size} bytes); move it away")
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            yield
+            self._held = found
+            try:
+                yield
+            finally:
+                self._held = None
+
+    def check_held(self) -> None:
+        """Where this process holds the run, it is still the one at this path: not deleted, moved, or begun anew."""
+        if self._held is None:
+            return
+        try:
+            now = self.lock_file.stat()
+        except FileNotFoundError:
+            raise RunDirectoryError(
+                f"{self.path}: deleted or moved while it was trained; a run that was moved is continued where it is "
+                "now, with --resume"
+            ) from None
+        if (now.st_dev, now.st_ino) != (self._held.st_dev, self._held.st_ino):
+            raise RunDirectoryError(
+                f"{self.path}: another run has taken its place while it was trained; nothing more is written here"
+            )
 
 
 def _lock(file: IO[str], how: int) -> None:

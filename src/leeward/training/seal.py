@@ -33,8 +33,6 @@ def open_seal(run: RunDir, market: Market, split: str) -> Opening | None:
     beside = sum(len(_openings(path)) for path in _runs_beside(run) if _shows(path, seen, market.fingerprint))
     with run.edited_record() as record:
         openings = record.setdefault("openings", [])
-        if not isinstance(openings, list):
-            raise RunDirectoryError(f"{run.run_file}: openings must be a list, got {openings!r}; repair the file")
         opening = Opening(
             time=datetime.now(UTC).isoformat(timespec="seconds"),
             split=split,
@@ -62,7 +60,7 @@ def _openings(path: Path) -> list[Any]:
         openings = RunDir(path).record().get("openings", [])
     except RunDirectoryError:  # another program's run.json
         return []
-    return [entry for entry in openings if isinstance(entry, dict)] if isinstance(openings, list) else []
+    return [entry for entry in openings if isinstance(entry, dict)]
 
 
 def _shows(path: Path, seen: Tape, fingerprint: str) -> bool:

@@ -4,13 +4,14 @@ Other bars are matched by the names of their assets, never by position. What set
 size of the volume, columns) becomes a warning that stays with them.
 """
 
-import os
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from leeward.durable import read_arrays, write_atomically
 from leeward.errors import DataError, RunDirectoryError
 from leeward.market import Bars, Market, Problem
 from leeward.market.bars import FloatArray
@@ -48,9 +49,9 @@ class TrainedOn:
         )
 
     def write(self, path: Path) -> None:
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}.npz")
+        file = io.BytesIO()
         np.savez_compressed(
-            temporary,
+            file,
             allow_pickle=False,
             time=self.tape.time,
             assets=np.array(self.tape.assets),
@@ -60,20 +61,30 @@ class TrainedOn:
             interval=np.array(self.interval),
             volume=self.volume,
         )
-        os.replace(temporary, path)
+        write_atomically(path, file.getvalue())
 
     @classmethod
     def read(cls, path: Path) -> "TrainedOn":
         try:
-            with np.load(path, allow_pickle=False) as file:
-                tape = Tape(
-                    file["time"], tuple(str(name) for name in file["assets"]), file["log_close"].astype(np.float64)
-                )
-                train, validation, test = (int(edge) for edge in file["edges"])
-                features = tuple(str(name) for name in file["features"])
-                return cls(tape, train, validation, test, features, float(file["interval"]), file["volume"])
-        except (OSError, ValueError, KeyError) as error:
+            file = read_arrays(path)
+            assets, features = (tuple(str(name) for name in file[key]) for key in ("assets", "features"))
+            tape = Tape(file["time"], assets, file["log_close"].astype(np.float64))
+            train, validation, test = (int(edge) for edge in file["edges"])
+            found = cls(tape, train, validation, test, features, float(file["interval"]), file["volume"])
+            found._check()
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise RunDirectoryError(f"{path}: not the record of a run's bars ({error}); restore it") from None
+        return found
+
+    def _check(self) -> None:
+        """Its parts fit together: places are those of its bars, and there is a column for each asset."""
+        n, a = len(self.tape.time), len(self.tape.assets)
+        shapes = self.tape.time.shape, self.tape.log_close.shape, self.volume.shape
+        if self.tape.time.dtype != np.int64 or shapes != ((n,), (n, a), (a,)):
+            raise ValueError(f"times, closes and volumes have shapes {shapes} for {a} assets")
+        if not 0 <= self.train_from < self.validation_to <= self.test_from <= n or not self.interval > 0.0:
+            edges = self.train_from, self.validation_to, self.test_from
+            raise ValueError(f"the splits begin and end at bars {edges} of {n}, {self.interval} s apart")
 
     @property
     def test(self) -> Tape:

@@ -32,6 +32,7 @@ from leeward.telemetry.metrics import TOTAL_TIMESTEPS
 from leeward.training.checkpoints import (
     load_model,
     model_file,
+    read_files,
     read_trainer_state,
     restore_env,
     take_weights,
@@ -160,9 +161,10 @@ def _last_good(
     damaged = []
     for place in reversed(checkpoints):
         try:
-            model = load_model(place, env)
-            restore_env(place, env)
-            state = read_trainer_state(place)
+            files = read_files(place)
+            model = load_model(files, env)
+            restore_env(files, env)
+            state = read_trainer_state(files)
         except CheckpointError as error:
             damaged.append(str(error))
             continue
@@ -181,14 +183,15 @@ def replay_one_update(run: RunDir, market: Market) -> str:
     found: dict[str, float] = {}
     run.sweep()
     for place in reversed(run.checkpoint_list()):
-        state = read_trainer_state(place)
+        files = read_files(place)
+        state = read_trainer_state(files)
         env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
-        model = load_model(place, env)
+        model = load_model(files, env)
         steps = model.num_timesteps + config.ppo.n_steps * config.ppo.n_envs
         row = next((row for row in logged if int(float(row[TOTAL_TIMESTEPS.name])) == steps), None)
         if row is None:
             continue
-        restore_env(place, env)
+        restore_env(files, env)
         model.guard.on_alert = lambda alert: None  # it was told when the update was first made
         session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
         model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
@@ -260,6 +263,7 @@ class _Session(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
+        self.run.check_held()  # before the log of this update
         numbers, self.exploring = self.trades.read()
         self._agent.report(numbers)
 
@@ -269,6 +273,7 @@ class _Session(BaseCallback):
         self._between_updates(last=True)
 
     def _between_updates(self, *, last: bool) -> None:
+        self.run.check_held()
         if last or self.updates % self._turn == 0:
             self._validate()
         if last or self.interrupted is not None or self.updates % self.config.checkpoint.every_updates == 0:

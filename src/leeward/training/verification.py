@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.backtest import read_backtest
 from leeward.errors import LeewardError
-from leeward.training.checkpoints import check, read_trainer_state
+from leeward.training.checkpoints import load_model, read_files, read_trainer_state
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
+from leeward.training.trained_on import TrainedOn
 
 __all__ = ["examine_run"]
 
@@ -19,6 +19,9 @@ def examine_run(run: RunDir) -> Iterator[tuple[Path, str | None]]:
     yield from _tried(run.config_file, run.config)
     if run.scaler_file.is_file():
         yield from _tried(run.scaler_file, run.checked_scaler)
+    for file in (run.bars_file, *sorted(run.path.glob("inherited-*.npz"))):
+        if file.is_file():
+            yield from _tried(file, lambda file=file: TrainedOn.read(file))  # type: ignore[misc]
     yield from _tried(run.progress_file, lambda: ProgressFile.rows_of(run.progress_file))
     places = [*run.checkpoint_list(), *([run.best] if run.best.is_dir() else [])]
     for place in places:
@@ -28,9 +31,9 @@ def examine_run(run: RunDir) -> Iterator[tuple[Path, str | None]]:
 
 
 def _read(place: Path) -> None:
-    check(place)
-    read_checkpoint(place / "model.zip")
-    read_trainer_state(place)
+    files = read_files(place)
+    load_model(files)
+    read_trainer_state(files)
 
 
 def _tried(path: Path, read: Callable[[], object]) -> Iterator[tuple[Path, str | None]]:
