@@ -27,7 +27,23 @@ from leeward.errors import LeewardError
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.telemetry.alerts import Alert
 
-__all__ = ["AT", "FAULTS", "Fault", "SickEnv", "Story", "hooks", "knob", "make", "one_env", "setting", "train"]
+__all__ = [
+    "AT",
+    "FAULTS",
+    "Fault",
+    "SickEnv",
+    "Story",
+    "hooks",
+    "knob",
+    "make",
+    "one_env",
+    "patch",
+    "rollout",
+    "setting",
+    "targets",
+    "train",
+    "weights",
+]
 
 AT = 6  # the update in which a fault begins; the first is 1
 
@@ -95,6 +111,7 @@ class Fault:
     within: int  # updates after AT
     at: int = AT
     updates: int = 10
+    twin: dict[str, Any] | None = None  # settings of the healthy twins, if they are not those of the fault
     setup: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -261,6 +278,21 @@ def _only_one_action(model: DistributionalPPO) -> None:
     model.policy.action_head.net.bias.copy_(torch.tensor([30.0, 0.0, 0.0]))
 
 
+def _bootstrap_from_the_reset(buffer: RolloutBuffer) -> None:
+    cut = buffer.ended[:-1] & ~buffer.terminated[:-1]
+    buffer.raw_next_values[:-1][cut] = buffer.raw_values[1:][cut]
+
+
+def _one_env_object(model: DistributionalPPO, stack: ExitStack) -> None:
+    envs: list[Any] = model.env.envs  # type: ignore[union-attr]
+    envs[:] = [envs[0]] * len(envs)
+
+
+def _one_seed(model: DistributionalPPO, stack: ExitStack) -> None:
+    for env in model.env.envs:  # type: ignore[union-attr]
+        env.unwrapped.rng, env.unwrapped.last = np.random.default_rng(7), np.zeros(5, np.float32)
+
+
 DISCRETE = {"action": "discrete"}
 NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
 RELU = {"policy_kwargs": {"activation_fn": nn.ReLU}}
@@ -279,10 +311,14 @@ FAULTS = (
     Fault("a feature of another magnitude", knob(unit=1e4), "rollout/obs_largest", ("observation_unscaled",), 1),
     Fault("a feature that drifts away", knob(trend=1.0), "rollout/obs_largest", ("observation_unscaled",), 1),
     Fault("bounds far inside the policy's noise", lambda model, stack: None, "rollout/action_at_bound",
-          ("actions_at_bound",), 2, at=1, setup={"bound": 0.01}),
+          ("actions_at_bound",), 2, at=1, setup={"bound": 0.01}, twin={}),
     Fault("cost sign flipped", knob(cost=-1e-4), "trade/costs_fraction", ("costs_negative",), 0),
     Fault("costs that are not numbers", knob(cost=float("nan")), "trade/costs_dropped", ("costs_dropped",), 0),
+    Fault("one env object in every slot", _one_env_object, "", ("environment_fault",), 0),
+    Fault("every env has the same seed", _one_seed, "rollout/envs_alike", ("envs_alike",), 2),
     # What is remembered and stored
+    Fault("bootstrap from the reset observation", rollout(_bootstrap_from_the_reset), "rollout/bootstrap_from_reset",
+          ("bootstrap_from_reset",), 0),
     Fault("wrong memory state", method(lambda model: RolloutBuffer, "store_memory",
           lambda right, self, t, memory: right(self, t, tuple(0.5 * part for part in memory))),
           "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
@@ -360,7 +396,8 @@ FAULTS = (
     Fault("one feature is left", weights(lambda m: m.policy.actor_mlp[0].weight.zero_()), "train/feature_rank",
           ("feature_rank_collapsed",), 0, at=21, updates=22, setup={"n_steps": 16}),
     Fault("unmeetable limit", lambda model, stack: None, "risk/multiplier", ("multiplier_at_ceiling",), 9, at=1,
-          setup={"risk": {"alpha": 0.2, "limit": 5.0, "ceiling": 2.0}}),
+          setup={"risk": {"alpha": 0.2, "limit": 5.0, "ceiling": 2.0}}, twin={"risk": {"alpha": 0.2, "limit": -2.0}}),
     Fault("limit never active", lambda model, stack: None, "risk/gap", ("risk_budget_unused",), 23, at=1, updates=24,
-          setup={"risk": {"alpha": 0.2, "limit": -1000.0}, "n_steps": 16}),
+          setup={"risk": {"alpha": 0.2, "limit": -1000.0}, "n_steps": 16},
+          twin={"risk": {"alpha": 0.2, "limit": -2.0}, "n_steps": 16}),
 )  # fmt: skip

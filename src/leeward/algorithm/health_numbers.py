@@ -102,9 +102,16 @@ def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     parts = list(sample.values()) if isinstance(sample, dict) else [sample]
     features = torch.cat([_rows(part).to(torch.float32) for part in parts], -1).flatten(0, 1)  # (n, F)
     still = (features == features[0]).all(0)
+    columns = features.unflatten(0, (len(times), len(envs)))  # (t, b, F)
     after = [t for t in times if t > 0]
     before = [t - 1 for t in after]
     numbers = {metrics.OBS_CONSTANT: float(still.float().mean()), metrics.OBS_LARGEST: _largest(policy, sample)}
+    if len(envs) > 1:
+        numbers[metrics.ENVS_ALIKE] = float((columns[:, 1:] == columns[:, :1]).all(-1).all(0).float().mean())
+    cut = rollout.ended[:-1] & ~rollout.terminated[:-1]
+    if bool(cut.any()):
+        same = (rollout.raw_next_values[:-1][cut] == rollout.raw_values[1:][cut]).flatten(1).all(-1)
+        numbers[metrics.BOOTSTRAP_FROM_RESET] = float(same.float().mean())
     goes_on = ~rollout.starts[after][:, envs]
     if bool(goes_on.any()):
         alike = torch.ones_like(goes_on)

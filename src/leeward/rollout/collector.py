@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from leeward.errors import ArgumentError, EnvironmentFault
@@ -85,6 +85,7 @@ class Collector:
         `noise` is (T', B, ...), each entry used for `hold` steps (None = 1, 0 = all). A step computes what the env
         waits for; log-probabilities and values of all steps follow at the end, a few large operations.
         """
+        _refuse_one_for_many(self.env)
         T, B = buffer.shape
         device, risk = self.policy.device, buffer.risk
         deployed = None if risk is None else risk.deployed
@@ -255,6 +256,21 @@ class Collector:
             _check_rewards(None if rewards is None else self.normaliser.get_original_reward(), where)
         _check_rewards(rewards, where)
         _check_observation(observation, where)
+
+
+def _refuse_one_for_many(env: VecEnv) -> None:
+    """Slots of a DummyVecEnv that hold one and the same env would step it for each other."""
+    inner = env.unwrapped
+    if not isinstance(inner, DummyVecEnv):
+        return
+    places: dict[int, int] = {}
+    for slot, each in enumerate(inner.envs):
+        first = places.setdefault(id(each.unwrapped), slot)
+        if first != slot:
+            raise EnvironmentFault(
+                f"envs {first} and {slot} are one and the same object, so each steps the other's episode; make a new "
+                "env in every function: DummyVecEnv([make, make]), not [lambda: env] * 2"
+            )
 
 
 def _check_rewards(rewards: np.ndarray | None, where: str) -> None:

@@ -289,6 +289,23 @@ _TABLE = (
         check="count episodes of the full length against rollout/ep_len_mean",
     ),
     Rule(
+        "bootstrap_from_reset", "error", (m.BOOTSTRAP_FROM_RESET, m.OBS_CONSTANT),
+        only_if(lambda h: (h.get(m.OBS_CONSTANT) or 0.0) < 0.999, largest(m.BOOTSTRAP_FROM_RESET)), 0.5, "above",
+        what="share of episodes cut by a time limit that are valued by the next episode's first observation",
+        cause="a VecEnv that resets by itself gives its new observation as info['terminal_observation']",
+        remedy="give the last observation of the episode as info['terminal_observation']",
+        check="step the env over its time limit and compare info['terminal_observation'] with what reset returns",
+    ),
+    Rule(
+        "envs_alike", "warn", (m.ENVS_ALIKE, m.OBS_CONSTANT),
+        only_if(lambda h: (h.get(m.OBS_CONSTANT) or 0.0) < 0.999, largest(m.ENVS_ALIKE)), 0.99, "above",
+        what="share of envs that show what the first env shows, step by step",
+        cause="all envs have one seed, often by a lambda in a loop that sees the last value of its variable",
+        remedy="seed every env by its own number: make_vec_env does, or functools.partial(make, seed + i)",
+        check="print the first observation of every env",
+        persistence=2,
+    ),
+    Rule(
         "learning_rate_not_applied", "error", (m.LEARNING_RATE_DEV,), largest(m.LEARNING_RATE_DEV), 1e-6, "above",
         what="distance of the optimiser's learning rate from the setting",
         cause="something else writes to the optimiser's param_groups, or a change of settings was lost",
