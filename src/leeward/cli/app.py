@@ -10,7 +10,7 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra
 
-__all__ = ["backtest", "data_check", "data_fetch", "main", "report", "train", "verify"]
+__all__ = ["audit", "backtest", "data_check", "data_fetch", "main", "report", "train", "verify"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -140,6 +140,17 @@ def verify(run: Run) -> None:
     from leeward.cli.verify import verify_command
 
     verify_command(run)
+
+
+@app.command()
+def audit(
+    run: Run,
+    json_object: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Say what is wrong with a run, the worst first, and write audit.md and audit.json; exit code 1 when critical."""
+    from leeward.cli.audit import audit_command
+
+    audit_command(run, json_object=json_object)
 
 
 @data_app.command("check")
