@@ -21,6 +21,7 @@ DATA, ACCOUNTS, RESULTS, STORY, SUBJECT, MEMORY, CHECKS = (
     "audit/run/memory",
     "audit/checks",
 )
+DOCTOR = "audit/test_doctor.py"
 ENGINE, RUN, WHOLE = "audit/test_engine_checks.py", "audit/test_run_checks.py", "audit/test_whole_runs.py"
 FAULT = f"{ENGINE}::test_a_fault_in_the_learner_is_found"
 HEALTHY = f"{ENGINE}::test_a_healthy_model_passes"
@@ -119,14 +120,14 @@ MUTANTS = [
         "audit: the sign of the entropy bonus is not looked at",
         f"{RECOMPUTED}:losses_agree",
         "-weights.ent_coef * weights.policy_weight * float(entropy[learned].sum())",
-        "told",
+        "float((losses.policy.loss - losses.policy.policy).detach())",
         f"{FAULT}[entropy of the wrong sign]",
     ),
     row(
         "audit: levels do not matter in the loss of a critic",
         f"{RECOMPUTED}:_value_losses_agree",
         "weights.outlook_weight * float(each.sum())",
-        "told",
+        "float(taught.losses.value.per_critic_unclipped[c].detach())",
         f"{FAULT}[levels all alike]",
     ),
     row(
@@ -222,10 +223,60 @@ MUTANTS = [
     ),
     row(
         "audit: ends of pipes are copied, and close the pipe when they are freed",
-        f"{TWINS}:_refused",
-        "copyreg.dispatch_table[kind] = refuse",
-        "copyreg.dispatch_table[kind] = before or copyreg.__reduce_ex__",
+        f"{TWINS}:twins_of.make_env",
+        "_refused(Connection)",
+        "_refused(int)",
         f"{ENGINE}::test_envs_that_cannot_be_copied_are_a_reason_and_others_can_be_given",
+    ),
+    # The doctor
+    row(
+        "doctor: a task is learned by whoever tries it",
+        "audit/doctor/probes:",
+        "_LEARNED = 0.7",
+        "_LEARNED = -9.0",
+        f"{DOCTOR}::test_a_policy_without_memory_is_told_and_no_fault",
+    ),
+    row(
+        "doctor: the limit of the tail task is left out",
+        "audit/doctor/probes:probe_model",
+        "risk if kind is TailTask else None",
+        "None",
+        f"{DOCTOR}::test_positions_without_memory_learn_all_that_needs_none",
+    ),
+    row(
+        "doctor: the tasks are learned at a rate of its own",
+        "audit/doctor/probes:probe_model",
+        "getattr(ppo, name)",
+        "1e-3",
+        f"{DOCTOR}::test_a_task_that_is_not_learned_names_the_setting",
+    ),
+    row(
+        "doctor: the cue of the memory task stays in sight",
+        "audit/doctor/tasks:Remembering.look",
+        "self.cue if self.t == 0 else 0.0",
+        "self.cue",
+        f"{DOCTOR}::test_without_memory_the_cue_is_lost",
+    ),
+    row(
+        "doctor: the delayed reward comes at once",
+        "audit/doctor/tasks:Waiting.reward",
+        "self.t == self.length - 1",
+        "self.t == 0",
+        f"{DOCTOR}::test_a_task_that_is_not_learned_names_the_setting",
+    ),
+    row(
+        "doctor: a full disk is good",
+        "audit/doctor/examination:_speed",
+        "free < needed",
+        "free < 0",
+        f"{DOCTOR}::test_too_many_processes_and_too_small_a_disk_are_told",
+    ),
+    row(
+        "doctor: what will go wrong ends in exit code 0",
+        "cli/doctor:doctor_command",
+        'counts["error"]',
+        "0",
+        f"{DOCTOR}::test_the_exit_code_tells",
     ),
     # The run
     row(

@@ -10,7 +10,7 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra
 
-__all__ = ["audit", "backtest", "data_check", "data_fetch", "main", "report", "train", "verify"]
+__all__ = ["audit", "backtest", "data_check", "data_fetch", "doctor", "main", "report", "train", "verify"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -151,6 +151,18 @@ def audit(
     from leeward.cli.audit import audit_command
 
     audit_command(run, json_object=json_object)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML; the defaults without one.")] = None,
+    settings: Settings = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where the run would go; runs/ without it.")] = None,
+) -> None:
+    """Before a long run: will it go well here? Small tasks with known answers, the machine, the data, and how long."""
+    from leeward.cli.doctor import doctor_command
+
+    doctor_command(config, settings or [], run_dir)
 
 
 @data_app.command("check")
