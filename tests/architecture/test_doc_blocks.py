@@ -100,6 +100,7 @@ def a_step_of_learning() -> dict[str, Any]:
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "README.md": lambda: asked_of(trading()),
     "docs/from-sb3.md": lambda: asked_of(make_vec_env("CartPole-v1", 1)),
+    "docs/audit.md": lambda: {"model": trained(make_vec_env("CartPole-v1", 2))},
     "docs/checkpoints.md": checkpoints,
     "docs/several-processes.md": lambda: {"make_env": lambda own: trading(own.stop - own.start)},
     "docs/ideas/backtest.md": a_model_and_a_run,

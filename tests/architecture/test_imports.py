@@ -27,14 +27,16 @@ ARROWS: dict[str, set[str]] = {
     "env": {"market"},
     "backtest": {"env", "maths"},
     "report": {"backtest"},
-    "audit": {"report", "algorithm"},
     "training": {"algorithm", "backtest"},
-    "cli": {"training", "audit"},
+    "audit": {"training"},
+    "cli": {"training", "audit", "report"},
 }
 # third-party package: the only places that may import it.
 TORCH_FREE = ("market", "env")
 RAY_ONLY = ("training/population", "training/distributed")
 TRADING_EXTRA = {"numba", "pandas", "plotly", "jinja2", "arch"}
+# What `leeward.audit.model` needs is there without the extra: these parts of the audit know the learning chain alone.
+AUDIT_CORE = ("audit/__init__.py", "audit/findings.py", "audit/checks.py", "audit/engine/")
 CORE = ("errors", "durable", "config", "telemetry", "maths", "networks", "optim", "rollout", "algorithm")
 
 
@@ -80,6 +82,8 @@ def complaints(root: Path) -> list[str]:
 def _forbidden(place: Path, package: str, top: str, rest: list[str]) -> str | None:
     where = place.as_posix()
     if top == "leeward":
+        if where.startswith(AUDIT_CORE) and rest and rest[0] not in CORE and not _in_audit_core(rest):
+            return "the model part of an audit installs without the extra [trading]"
         return None if not rest or rest[0] == "__version__" or rest[0] in reach(package) else "no arrow leads there"
     if package == "maths" and top != "torch" and top not in sys.stdlib_module_names:
         # The demonstration prints a table; it is a script, not an equation.
@@ -91,6 +95,10 @@ def _forbidden(place: Path, package: str, top: str, rest: list[str]) -> str | No
     if package in CORE and top in TRADING_EXTRA:
         return "the core installs without the extra [trading]"
     return None
+
+
+def _in_audit_core(rest: list[str]) -> bool:
+    return rest[0] == "audit" and rest[1:2] in (["findings"], ["checks"], ["engine"])
 
 
 def test_imports_follow_the_arrows():
@@ -117,6 +125,9 @@ def test_the_two_chains_do_not_know_each_other():
         ("algorithm/ppo.py", "from leeward import env", "algorithm must not import leeward.env"),
         ("training/trainer.py", "import ray.tune", "ray stays in training/population"),
         ("optim/clip.py", "import pandas as pd", r"installs without the extra \[trading\]"),
+        ("audit/engine/state.py", "from leeward.training.run_dir import RunDir", r"without the extra \[trading\]"),
+        ("audit/engine/state.py", "from leeward.audit.run import ledger", r"without the extra \[trading\]"),
+        ("report/build.py", "from leeward.audit.findings import Audit", "no arrow leads there"),
         ("helpers/misc.py", "", "package 'helpers' is not in the architecture"),
     ],
 )

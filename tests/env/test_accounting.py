@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from leeward.audit.run.ledger import Ledger
 from leeward.config.trading import AccountConfig, CostsConfig, EnvConfig
 from leeward.env import Simulation
 from leeward.errors import ConfigError
 
-from ..support.trading_ledger import Ledger
 from ..support.trading_panels import random_bars, small_market
 
 COMPARED = (

@@ -160,3 +160,30 @@ def test_warnings_about_the_bars_and_the_first_line_stand_above_the_verdicts(run
 def test_every_table_has_a_title(run_copy):
     page = render(load_run(run_copy))
     assert page.count("<caption>") == page.count("<table>") >= 3
+
+
+def test_what_an_audit_found_is_a_section(run_copy):
+    finding = {
+        "check": "books",
+        "severity": "critical",
+        "title": "It does not add up",
+        "detail": "1 < 2",
+        "remedy": "x",
+    }
+    (run_copy / "audit.json").write_text(json.dumps({"findings": [finding], "passed": ["ratio"], "not_run": []}))
+    page = write_report(run_copy).read_text()
+    section = page.split('<section id="audit">')[1].split("</section>")[0]
+    assert "Checks that passed: 1; that could not run: 0." in section
+    assert '<tr><th scope="row">critical</th><td>It does not add up</td><td>1 &lt; 2</td><td>x</td></tr>' in section
+
+
+def test_an_audit_that_found_nothing_says_so_and_none_is_no_section(run_copy):
+    assert '<section id="audit">' not in write_report(run_copy).read_text()
+    (run_copy / "audit.json").write_text(json.dumps({"findings": [], "passed": ["ratio"], "not_run": []}))
+    assert "Nothing was found" in write_report(run_copy).read_text()
+
+
+def test_an_audit_that_is_something_else_is_an_error(run_copy):
+    (run_copy / "audit.json").write_text('{"findings": 3}')
+    with pytest.raises(RunDirectoryError, match=r"audit\.json: findings must be a list; run `leeward audit` again"):
+        write_report(run_copy)

@@ -10,6 +10,7 @@ __all__ = ["TABLES", "Mutant", "row", "table"]
 TABLES = (
     "maths", "engine", "optim", "risk", "adversary", "parallel",
     "monitors", "health", "settings", "critics", "env", "market", "backtest", "training", "config", "durable",
+    "audit",
 )  # fmt: skip
 
 

@@ -232,9 +232,9 @@ MUTANTS = [
     # Observations
     row(
         "C1 the observation normaliser moves before the update",
-        "algorithm/engine:Engine.learn_from",
-        "numbers |= rollout_numbers(policy, rollout, change)",
-        "numbers |= rollout_numbers(policy, rollout, change) | self._adapt(rollout, now)",
+        "algorithm/engine:Engine.prepare",
+        "rollout_numbers(policy, rollout, change)",
+        "rollout_numbers(policy, rollout, change) | self._adapt(rollout, now)",
         ONE_RATIO,
     ),
     row(

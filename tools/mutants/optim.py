@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     row(
         "H4 the same noise in every update",
-        f"{ENGINE}:Engine.learn_from",
+        f"{ENGINE}:Engine.prepare",
         "now.shared_stream(streams.OPTIMIZER)",
         "streams.torch_generator(now.seed, streams.OPTIMIZER, 0, now.device)",
         "optim/test_training.py::test_the_noise_of_each_update_is_its_own",

@@ -346,7 +346,7 @@ MUTANTS = [
     ),
     row(
         "the pull of no constraint is measured",
-        f"{ENGINE}:Engine.learn_from",
+        f"{ENGINE}:Engine.prepare",
         "targets.risk is not None and self.settings.is_constrained",
         "targets.risk is not None",
         MEASURED_ONLY,

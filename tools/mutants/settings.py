@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     row(
         "C4 a schedule of the learning rate stands still",
-        f"{ENGINE}:Engine.learn_from",
+        f"{ENGINE}:Engine.prepare",
         "self._set_learning_rates(now.remaining)",
         "pass",
         "optim/test_training.py::test_both_schedules_run_and_are_read_back_from_the_optimiser",

@@ -199,8 +199,8 @@ class Engine:
             group=now.group,
         )
 
-    def learn_from(self, rollout: RolloutBuffer, targets: Targets, now: Round, threads: TwoThreads) -> Numbers:
-        """One update, and what follows from it; returns all that was measured."""
+    def prepare(self, rollout: RolloutBuffer, targets: Targets, now: Round) -> tuple[UpdateInputs, Numbers]:
+        """Rates and the critics' unit follow the moment and the targets; what the update then learns from."""
         policy, group = self.policy, now.group
         T, B = rollout.shape
         plan = self.plan(T * group.n_envs(B))
@@ -225,7 +225,12 @@ class Engine:
             attack=self._attack(rollout, now),
             group=group,
         )
-        numbers |= rollout_numbers(policy, rollout, change)
+        return inputs, numbers | rollout_numbers(policy, rollout, change)
+
+    def learn_from(self, rollout: RolloutBuffer, targets: Targets, now: Round, threads: TwoThreads) -> Numbers:
+        """One update, and what follows from it; returns all that was measured."""
+        policy, group = self.policy, now.group
+        inputs, numbers = self.prepare(rollout, targets, now)
         before = Weights(policy)
         policy.set_training_mode(True)
         result = self.updater.run(inputs, now.shuffle(), threads)
@@ -235,7 +240,8 @@ class Engine:
         if self.state_adversary is not None:
             numbers[metrics.ADVERSARY_EPSILON] = 0.0 if inputs.attack is None else inputs.attack.epsilon
         numbers |= before.changes() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
-        return numbers | critics_ratio(numbers) | self._control(result, weights, now) | self._adapt(rollout, now)
+        control = self._control(result, inputs.weights, now)
+        return numbers | critics_ratio(numbers) | control | self._adapt(rollout, now)
 
     def _attack(self, rollout: RolloutBuffer, now: Round) -> Attack | None:
         if self.state_adversary is None:

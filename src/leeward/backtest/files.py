@@ -83,10 +83,20 @@ def read_backtest(folder: Path) -> StoredBacktest:
     except ValidationError as error:
         raise RunDirectoryError(f"{path}: not the metrics of a backtest: {error.errors()[0]['msg']}") from None
     arrays = _read_arrays(folder / "outlook.npz")
+    equity = _read_csv(folder / "equity.csv", ("time",), ("time", *metrics.strategies)).set_index("time")
+    positions = _read_csv(folder / "positions.csv", ("time",), ("time", "asset", "weight", "close"))
+    for name, rows, expected in (
+        ("equity.csv", len(equity), metrics.bars + 1),
+        ("positions.csv", len(positions), metrics.bars * len(metrics.assets)),
+    ):
+        if rows != expected:
+            raise RunDirectoryError(
+                f"{folder / name}: damaged ({rows} rows, metrics.json says {expected}); run `leeward backtest` again"
+            )
     return StoredBacktest(
         metrics=metrics,
-        equity=_read_csv(folder / "equity.csv", ("time",), ("time", *metrics.strategies)).set_index("time"),
-        positions=_read_csv(folder / "positions.csv", ("time",), ("time", "asset", "weight", "close")),
+        equity=equity,
+        positions=positions,
         trades=_read_csv(folder / "trades.csv", ("entry_time", "exit_time"), tuple(Trade.__dataclass_fields__)),
         outlook=_outlook(arrays, ""),
         outlook_step=_outlook(arrays, "step_"),

@@ -11,7 +11,7 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra, printable
 
-__all__ = ["backtest", "data_check", "data_fetch", "explain", "main", "report", "train", "verify"]
+__all__ = ["audit", "backtest", "data_check", "data_fetch", "doctor", "explain", "main", "report", "train", "verify"]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -156,6 +156,29 @@ def explain(
     from leeward.telemetry.pages import explanation
 
     sys.stdout.write(explanation(alert))
+
+
+@app.command()
+def audit(
+    run: Run,
+    json_object: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Say what is wrong with a run, the worst first, and write audit.md and audit.json; exit code 1 when critical."""
+    from leeward.cli.audit import audit_command
+
+    audit_command(run, json_object=json_object)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML; the defaults without one.")] = None,
+    settings: Settings = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where the run would go; runs/ without it.")] = None,
+) -> None:
+    """Before a long run: will it go well here? Small tasks with known answers, the machine, the data, and how long."""
+    from leeward.cli.doctor import doctor_command
+
+    doctor_command(config, settings or [], run_dir)
 
 
 @data_app.command("check")

@@ -28,6 +28,7 @@ class ReportData:
     alerts: tuple[dict[str, Any], ...]
     run: dict[str, Any]  # run.json: versions, seed, fingerprints, openings of the test split
     robustness: dict[str, RobustnessCurve] = field(default_factory=dict)  # by split
+    audit: dict[str, Any] | None = None  # audit.json: findings, passed, not_run
 
     @property
     def judged(self) -> str:
@@ -40,14 +41,14 @@ class ReportData:
 
 
 def load_run(run_dir: Path) -> ReportData:
-    """Read runs/<name>/: backtest/<split>/*, config.yaml, progress.csv, alerts.jsonl, run.json."""
+    """Read runs/<name>/: backtest/<split>/*, config.yaml, progress.csv, alerts.jsonl, audit.json, run.json."""
     if not run_dir.is_dir():
         raise RunDirectoryError(f"{run_dir}: no such run directory; `leeward train` makes one")
     found = sorted(path.parent.name for path in run_dir.glob("backtest/*/metrics.json"))
     if not found:
         raise RunDirectoryError(f"{run_dir}: no finished backtest in it; run `leeward backtest` first")
     names = [name for name in _SPLITS if name in found] + [name for name in found if name not in _SPLITS]
-    config, run = run_dir / "config.yaml", run_dir / "run.json"
+    config, run, audit = run_dir / "config.yaml", run_dir / "run.json", run_dir / "audit.json"
     return ReportData(
         name=run_dir.resolve().name,
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
@@ -55,6 +56,7 @@ def load_run(run_dir: Path) -> ReportData:
         progress=_progress(run_dir / "progress.csv"),
         alerts=_alerts(run_dir / "alerts.jsonl"),
         run=_json(run, _text(run)) if run.is_file() else {},
+        audit=_audit(audit) if audit.is_file() else None,
         robustness={name: curve for name in names if (curve := read_curve(run_dir / "backtest" / name)) is not None},
     )
 
@@ -75,6 +77,16 @@ def _alerts(path: Path) -> tuple[dict[str, Any], ...]:
         return ()
     lines = _text(path).splitlines()
     return tuple(_json(f"{path} line {i}", line) for i, line in enumerate(lines, start=1) if line.strip())
+
+
+def _audit(path: Path) -> dict[str, Any]:
+    audit = _json(path, _text(path))
+    for name in ("findings", "passed", "not_run"):
+        if not isinstance(audit.get(name), list):
+            raise RunDirectoryError(f"{path}: {name} must be a list; run `leeward audit` again")
+    if not all(isinstance(finding, dict) for finding in audit["findings"]):
+        raise RunDirectoryError(f"{path}: every finding must be an object; run `leeward audit` again")
+    return audit
 
 
 def _text(path: Path) -> str:

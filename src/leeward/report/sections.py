@@ -39,7 +39,7 @@ class Section:
 def sections_of(main: ReportData, control: ReportData | None) -> list[Section]:
     """All sections that have something to show."""
     made = [_result(main), _risk(main), _edge(main), _positions(main), _outlook(main), _robustness(main)]
-    made += [_control(control), _training(main), _numbers(main), _alerts(main)]
+    made += [_control(control), _training(main), _numbers(main), _audit(main), _alerts(main)]
     return [section for section in made if section is not None and (section.figures or section.table)]
 
 
@@ -110,6 +110,20 @@ def _numbers(main: ReportData) -> Section:
         f"A year has {main.backtest.metrics.bars_per_year:.1f} bars."
     )
     return Section("numbers", "All numbers", text, table=full_table(main.backtest.metrics))
+
+
+def _audit(main: ReportData) -> Section | None:
+    """What `leeward audit` found, the worst first, as its file says it."""
+    if main.audit is None:
+        return None
+    findings, passed, left = (main.audit[name] for name in ("findings", "passed", "not_run"))
+    text = "What `leeward audit` found, the worst first. "
+    text += f"Checks that passed: {len(passed)}; that could not run: {len(left)}."
+    wanted = ("severity", "title", "detail", "remedy")
+    rows = tuple(tuple(str(finding.get(name, "")) for name in wanted) for finding in findings)
+    nothing = (("–", "Nothing was found", "", ""),)
+    heading = ("Severity", "What", "Measured", "What to do")
+    return Section("audit", "Audit", text, table=Table(heading, rows or nothing, "Findings"))
 
 
 def _alerts(main: ReportData) -> Section | None:

@@ -1,22 +1,27 @@
 """An independent ledger of docs/ideas/trading-environment.md: plain Python, dictionaries and loops, no kernel.
 
-Written from the sentences of that page, one asset at a time; slow on purpose. `Ledger.step` returns a dict per bar.
+Written from the sentences of that page, one asset at a time; plain before fast. `Ledger.step` returns a dict per bar.
 """
 
 import itertools
 import math
 import statistics
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.config.trading import AssetCosts, EnvConfig
 from leeward.market import Bars
 
+__all__ = ["Ledger"]
+
 YEAR = 365 * 86_400
 
 
 @dataclass
 class Ledger:
+    """One account over bars, from `bar` on."""
+
     bars: Bars
     config: EnvConfig
     bar: int
@@ -28,23 +33,30 @@ class Ledger:
         self.cash = self.config.account.initial_equity
         self.units = dict.fromkeys(range(len(self.bars.assets)), 0.0)
         self.floor = self.config.account.ruin * self.config.account.initial_equity
+        closes = [column.tolist() for column in self.bars.close.T]
+        self.own_bars = [[t for t, close in enumerate(column) if not math.isnan(close)] for column in closes]
+        self.listed_at = [set(own) for own in self.own_bars]
 
     def has_bar(self, t: int, a: int) -> bool:
-        return not math.isnan(self.bars.close[t, a])
+        return t in self.listed_at[a]
+
+    def bars_up_to(self, t: int, a: int, count: int) -> list[int]:
+        """The asset's last bars at or before t, at most so many."""
+        end = bisect_right(self.own_bars[a], t)
+        return self.own_bars[a][max(0, end - count) : end]
 
     def last_close(self, t: int, a: int) -> float:
         """The carried close; an asset that is not listed yet is worth nothing."""
-        while t >= 0 and not self.has_bar(t, a):
-            t -= 1
-        return float(self.bars.close[t, a]) if t >= 0 else 0.0
+        last = self.bars_up_to(t, a, 1)
+        return float(self.bars.close[last[0], a]) if last else 0.0
 
     def price_at_open(self, t: int, a: int) -> float:
         return float(self.bars.open[t, a]) if self.has_bar(t, a) else self.last_close(t, a)
 
     def impact_fraction(self, t: int, a: int, units: float) -> float:
         """coef · σ · sqrt(|units| / V) from the asset's own bars ≤ t."""
-        own = [i for i in range(t + 1) if self.has_bar(i, a)]
-        closes = [float(self.bars.close[i, a]) for i in own][-21:]
+        own = self.bars_up_to(t, a, 21)
+        closes = [float(self.bars.close[i, a]) for i in own]
         returns = [math.log(y / x) for x, y in itertools.pairwise(closes)]
         volumes = [float(self.bars.volume[i, a]) for i in own][-20:]
         if len(returns) < 2 or any(math.isnan(v) for v in volumes):
@@ -108,7 +120,7 @@ class Ledger:
 
     def step(self, targets: list[float]) -> dict[str, Any]:
         t, assets = self.bar, list(self.units)
-        account, costs = self.config.account, self.config.costs
+        costs = self.config.costs
         closes = {a: self.last_close(t, a) for a in assets}
         opens = {a: self.price_at_open(t + 1, a) for a in assets}
         next_closes = {a: self.last_close(t + 1, a) for a in assets}
@@ -164,15 +176,14 @@ class Ledger:
             "exposure": self.value(next_closes)[1] / equity,
             "before": before,
         }
-        assert account.gross_limit > 0
         return out
 
     def rebalance(
         self, t: int, targets: list[float], opens: dict[int, float], equity: float, out: dict[str, Any]
     ) -> None:
-        account, n = self.config.account, len(self.bars)
-        listed = {a: any(self.has_bar(i, a) for i in range(t + 2)) for a in self.units}
-        gone = {a: not any(self.has_bar(i, a) for i in range(t + 1, n)) for a in self.units}
+        account = self.config.account
+        listed = {a: bool(self.bars_up_to(t + 1, a, 1)) for a in self.units}
+        gone = {a: self.own_bars[a][-1] <= t for a in self.units}
         wanted = {a: targets[a] for a in self.units if listed[a] and not gone[a] and not math.isnan(targets[a])}
         for a in wanted:  # the limits of single assets, then gross, net and turnover
             low, high = account.weight_limits.get(self.bars.assets[a], (-math.inf, math.inf))
