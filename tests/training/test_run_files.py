@@ -154,7 +154,7 @@ def test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint(tmp_path):
     path = tmp_path / "alerts.jsonl"
     first, lost, new = (Alert(name, "warn", 1, "m", 1.0, 0.0, "", "", "") for name in ("first", "lost", "new"))
     file = AlertFile(path, [])
-    assert not path.exists()
+    assert path.read_text(encoding="utf-8") == ""
     file.write(first)
     file.write(lost)
     AlertFile(path, [first]).write(new)  # the checkpoint was written between the two

@@ -156,15 +156,12 @@ def _put_in_the_past(folder: Path) -> None:
 
 
 class AlertFile:
-    """One JSON object per alert and line. It begins with the alerts of the checkpoint that is continued, if any."""
+    """One JSON object per alert and line. It begins with the alerts of the checkpoint that is continued, if any; an empty
+    file says that every update was judged and nothing was found."""
 
     def __init__(self, path: Path, known: Iterable[Alert]) -> None:
         self.path = path
-        lines = [f"{alert.as_json()}\n" for alert in known]
-        if lines:
-            write_atomically(path, "".join(lines))
-        else:
-            path.unlink(missing_ok=True)
+        write_atomically(path, "".join(f"{alert.as_json()}\n" for alert in known))
 
     def write(self, alert: Alert) -> None:
         with naming(self.path), self.path.open("a", encoding="utf-8") as file:
