@@ -89,8 +89,8 @@ def test_replicas_stay_equal_where_shares_have_other_numbers_of_sequences(batch_
         assert all(map(torch.equal, other.policy.state_dict().values(), first.policy.state_dict().values()))
         assert states(other) == states(first)
         # The first process judges the numbers of all, which are the same in each.
-        judged = {rule.series.name for rule in RULES if rule.series is not None}
-        judged |= {rule.beside[0].name for rule in RULES if rule.beside is not None}
+        judged = {rule.series.name for rule in RULES.values() if rule.series is not None}
+        judged |= {rule.beside[0].name for rule in RULES.values() if rule.beside is not None}
         assert other.last_metrics.keys() == first.last_metrics.keys() - judged
 
 

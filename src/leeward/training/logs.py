@@ -156,8 +156,10 @@ def _put_in_the_past(folder: Path) -> None:
 
 
 class AlertFile:
-    """One JSON object per alert and line. It begins with the alerts of the checkpoint that is continued, if any; an empty
-    file says that every update was judged and nothing was found."""
+    """One JSON object per alert and line. It begins with the alerts of the checkpoint that is continued, if any.
+
+    An empty file says that every update was judged and nothing was found.
+    """
 
     def __init__(self, path: Path, known: Iterable[Alert]) -> None:
         self.path = path
