@@ -209,13 +209,6 @@ MUTANTS = [
         f"{FILES}::test_only_what_a_killed_process_left_is_swept_away",
     ),
     row(
-        "a planted link is written through",
-        "durable:_write",
-        'path.open("xb")',
-        'path.open("wb")',
-        f"{FILES}::test_a_file_that_waits_where_a_new_one_is_written_is_not_followed",
-    ),
-    row(
         "any file is taken for a lock",
         f"{RUN_DIR}:RunDir.locked",
         "found.st_size > _LARGEST_LOCK",
