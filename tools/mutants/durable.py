@@ -309,13 +309,6 @@ MUTANTS = [
         f"{FILES}::test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread",
     ),
     row(
-        "a thread of the log prints a traceback",
-        "training/logs:TensorBoardFile._report",
-        'not type(failed.thread).__module__.startswith("tensorboard.")',
-        "True",
-        f"{FILES}::test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread",
-    ),
-    row(
         "half a header of an array is a traceback",
         "durable:read_arrays",
         "tokenize.TokenError",
