@@ -24,6 +24,7 @@ from leeward.errors import ConfigError
         {"learning_rate": math.inf},
         {"learning_rate": "much"},
         {"learning_rate": "1e-3"},
+        {"learning_rate": 10**400},
         {"gamma": "1"},
         {"clip_range": 0.0},
         {"vf_coef": math.inf},

@@ -209,13 +209,6 @@ MUTANTS = [
         f"{FILES}::test_only_what_a_killed_process_left_is_swept_away",
     ),
     row(
-        "a planted link is written through",
-        "durable:_write",
-        'path.open("xb")',
-        'path.open("wb")',
-        f"{FILES}::test_a_file_that_waits_where_a_new_one_is_written_is_not_followed",
-    ),
-    row(
         "any file is taken for a lock",
         f"{RUN_DIR}:RunDir.locked",
         "found.st_size > _LARGEST_LOCK",
@@ -313,13 +306,6 @@ MUTANTS = [
         "training/logs:ProgressFile.write",
         'self.path.open("r+", newline="", encoding="utf-8")',
         'self.path.open("a", newline="", encoding="utf-8")',
-        f"{FILES}::test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread",
-    ),
-    row(
-        "a thread of the log prints a traceback",
-        "training/logs:TensorBoardFile._report",
-        'not type(failed.thread).__module__.startswith("tensorboard.")',
-        "True",
         f"{FILES}::test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread",
     ),
     row(

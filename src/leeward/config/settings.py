@@ -30,6 +30,7 @@ from leeward.config.learning import AWR, VGS, Adversary, Entropy, KLPenalty, Ris
 __all__ = ["N_TAIL", "LearnerSettings", "Rate", "Schedule", "Settings", "Width", "is_structural", "one_or_several"]
 
 N_TAIL = 8  # levels below alpha of the tail grid; see docs/ideas/quantiles.md
+_LARGEST = 1e12  # of any number in a config
 _TAIL_ALPHA = 0.05  # the tail that the levels look at when no constraint names one
 
 
@@ -39,7 +40,8 @@ Schedule = Callable[[float], float]  # of the remaining progress, which runs fro
 def _number_or_schedule(value: Any, *, positive: bool) -> float | Schedule:
     if callable(value):
         return value  # type: ignore[no-any-return]
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = float(value) if is_number and abs(value) <= _LARGEST else math.nan  # an int may be beyond any float
     if not math.isfinite(number) or number < 0.0 or (positive and number == 0.0):
         least = "a positive number" if positive else "a number of at least 0"
         raise ValueError(f"expected {least}, or in Python a function of the remaining progress, got {value!r}")
