@@ -75,12 +75,27 @@ def test_a_limit_that_is_far_away_does_not_press_the_data_flat():
 
 def test_the_first_line_is_for_somebody_without_time(whole_run):
     metrics = load_run(whole_run).backtest.metrics
-    earned = {"cagr": 0.042, "cvar": -0.018}
+    earned = {"cagr": 0.042, "total_return": 0.011, "cvar": -0.018}
     agent = metrics.strategies["agent"].model_copy(update={"performance": earned})
-    hold = metrics.strategies["buy_and_hold"].model_copy(update={"performance": {"cagr": -0.074}})
-    daily = {"strategies": {"agent": agent, "buy_and_hold": hold}, "bars_per_year": 252.0, "limit": -0.02}
+    held = {"cagr": -0.074, "total_return": -0.003}
+    hold = metrics.strategies["buy_and_hold"].model_copy(update={"performance": held})
+    daily = {"strategies": {"agent": agent, "buy_and_hold": hold}, "bars": 252, "bars_per_year": 252.0, "limit": -0.02}
     assert headline(metrics.model_copy(update=daily)) == (
         "Earned 4.2 % a year, holding lost 7.4 %; the worst days cost 1.8 % on average, limit 2.0 %."
+    )
+    # Less than a year is not made one, and what a minute costs is not rounded to nothing.
+    agent = agent.model_copy(update={"performance": earned | {"cvar": -0.0004}})
+    week = {
+        "bars": 1872,
+        "bars_per_year": 98_000.0,
+        "start": "2024-03-29T15:47:00Z",
+        "end": "2024-04-04T20:59:00Z",
+        "limit": -0.0005,
+    }
+    found = headline(metrics.model_copy(update=daily | week | {"strategies": {"agent": agent, "buy_and_hold": hold}}))
+    assert found == (
+        "Earned 1.1 % from 2024-03-29 to 2024-04-04, holding lost 0.3 %; the worst bars cost 0.040 % on average, "
+        "limit 0.050 %."
     )
 
 

@@ -3,6 +3,8 @@
 import json
 import warnings
 
+from leeward.training.run_dir import RunDir
+
 from ..support.tiny_runs import leeward_here, settings
 
 
@@ -29,6 +31,9 @@ def test_a_limit_that_was_kept_needs_no_words_but_a_pipeline_may_read_it(tmp_pat
     assert found["kept"] is True and found["sentence"].startswith("risk: the limit -0.9 is kept: the worst 0.05")
     code, out, _ = leeward_here("train", "--resume", str(tmp_path / "run"), "--quiet")  # it is at its end already
     assert code == 0 and "Report: " in out and "To train longer" not in out
+    assert "stays sealed until" in out
+    RunDir.open(tmp_path / "run").update_record(openings=[{"split": "test"}])
+    assert "stays sealed" not in leeward_here("train", "--resume", str(tmp_path / "run"), "--quiet")[1]
 
 
 def test_a_backtest_says_in_a_terminal_what_it_is_busy_with(trained, monkeypatch):

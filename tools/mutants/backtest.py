@@ -39,6 +39,20 @@ MARKOV = f"{CALIBRATED}::test_christoffersen_is_the_markov_likelihood_ratio"
 
 MUTANTS = [
     row(
+        "a week is called a year",
+        "backtest/judgement:headline",
+        "metrics.bars >= metrics.bars_per_year",
+        "True",
+        "report/test_portfolio.py::test_the_first_line_is_for_somebody_without_time",
+    ),
+    row(
+        "what a minute costs is rounded to nothing",
+        "backtest/judgement:headline",
+        "_digits(cost)",
+        "1",
+        "report/test_portfolio.py::test_the_first_line_is_for_somebody_without_time",
+    ),
+    row(
         "the label of the agent's timing leaves the chart",
         "report/risk_charts:timing_chart",
         "timing.score > (edges[0] + edges[-1]) / 2.0",

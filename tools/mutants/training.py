@@ -35,6 +35,9 @@ ROLLOUT = "training/test_trade_metrics.py::test_a_rollout_is_reduced_over_steps_
 
 MUTANTS = [
     # What is said
+    row(
+        "an opened split is called sealed", "cli/train:train_command", 'not run.record().get("openings")', "True", KEPT
+    ),
     row("a volume that is lost is not missed", f"{TRAINED_ON}:TrainedOn._apart", "lost.any()", "False", VOLUME),
     row("a volume that is new is not seen", f"{TRAINED_ON}:TrainedOn._apart", "gained.any()", "False", VOLUME),
     row("a broken limit is not told", f"{TRAINER}:train", "control.verdicts()", "[]", LIMIT_SAID),

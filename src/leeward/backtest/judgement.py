@@ -48,16 +48,28 @@ def judge(splits: Mapping[str, Metrics], controls: Mapping[str, Metrics] | None 
 def headline(metrics: Metrics) -> str:
     """The result in one line, for somebody who has no time for statistics."""
     agent, hold = metrics.strategies[AGENT], metrics.strategies.get(BUY_AND_HOLD)
-    held = "" if hold is None else f", holding {_earned(hold)}"
-    limit = "" if metrics.limit is None else f", limit {percent(-metrics.limit, 1)}"
+    # A week's result times fifty-two is nothing that anybody earned.
+    whole_years = metrics.bars >= metrics.bars_per_year
+    growth, when = (
+        ("cagr", "a year") if whole_years else ("total_return", f"from {metrics.start[:10]} to {metrics.end[:10]}")
+    )
+    held = "" if hold is None else f", holding {_earned(hold, growth)}"
     cost = -agent.performance["cvar"]
+    digits = _digits(cost)
+    limit = "" if metrics.limit is None else f", limit {percent(-metrics.limit, digits)}"
     bars = "days" if 200.0 < metrics.bars_per_year < 400.0 else "bars"
-    return f"{_earned(agent).capitalize()} a year{held}; the worst {bars} cost {percent(cost, 1)} on average{limit}."
+    earned = _earned(agent, growth).capitalize()
+    return f"{earned} {when}{held}; the worst {bars} cost {percent(cost, digits)} on average{limit}."
 
 
-def _earned(strategy: StrategyMetrics) -> str:
-    growth = strategy.performance["cagr"]
-    return f"{'earned' if growth >= 0.0 else 'lost'} {percent(abs(growth), 1)}"
+def _digits(cost: float) -> int:
+    """Two that say something: bars of a minute cost hundredths of a percent."""
+    return next((digits for digits in (1, 2, 3) if 100.0 * cost >= 10.0 ** (1 - digits)), 4) if cost > 0.0 else 1
+
+
+def _earned(strategy: StrategyMetrics, growth: str) -> str:
+    value = strategy.performance[growth]
+    return f"{'earned' if value >= 0.0 else 'lost'} {percent(abs(value), 1)}"
 
 
 def _risk(splits: Mapping[str, Metrics], judged: str) -> Verdict:

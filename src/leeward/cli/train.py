@@ -85,7 +85,8 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         longer = 2 * run.config().ppo.total_steps
         say(console, f"To train longer for the limit: leeward train --resume {run.path} --steps {longer}")
     say(console, f"Run: {run.path}\nReport: {report}")
-    say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
+    if not run.record().get("openings"):
+        say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
 
 
 def _resumed(start: Start) -> tuple[RunDir, Market]:
