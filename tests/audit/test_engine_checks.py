@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from leeward import DistributionalPPO, audit
@@ -305,7 +306,7 @@ def test_a_part_that_does_not_learn_is_found(model: DistributionalPPO, change: A
 def test_critics_that_do_not_learn_alike_are_found() -> None:
     # Plain gradient descent: Adam would divide a small gradient by itself.
     kwargs = {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {}}
-    model = learn(build(policy_kwargs=kwargs), 1)
+    model = learn(build(policy_kwargs=kwargs, learning_rate=0.03), 1)
     assert look(model, "learning").passed == ("learning",)
 
     def small(twin: DistributionalPPO) -> None:
@@ -315,6 +316,86 @@ def test_critics_that_do_not_learn_alike_are_found() -> None:
     with changed(model, small) as twins:
         found = look(model, "learning", twins=twins)
     assert [finding.title for finding in found.findings] == ["The critics do not learn alike"]
+
+
+class Failing(Staggered):
+    """A reward that is no number, in the fifth step."""
+
+    steps = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        seen, reward, *rest = super().step(action)
+        return (seen, float("nan") if self.steps >= 5 else reward, *rest)  # type: ignore[return-value]
+
+
+def test_an_env_that_fails_is_told_once_as_something_critical() -> None:
+    model = build(env=DummyVecEnv([lambda: Failing(0), lambda: Staggered(1)]))
+    found = look(model, "ratio", "advantages", "losses")
+    assert [(each.check, each.severity, each.title) for each in found.findings] == [
+        ("ratio", "critical", "Training cannot go on from here")
+    ]
+    assert "env 0, step 4 of the rollout: reward nan" in found.findings[0].detail
+    assert [each.check for each in found.not_run] == ["advantages", "losses"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "title"), [(3.0, "An update throws the policy away"), (1e-12, "An update hardly moves the policy")]
+)
+def test_steps_of_the_wrong_length_are_found(rate: float, title: str) -> None:
+    model = learn(build(max_grad_norm=None), 1)
+    with changed(model, lambda twin: twin.set_hyperparameters(learning_rate=rate)) as twins:
+        assert title in [finding.title for finding in look(model, "learning", twins=twins).findings]
+
+
+class Shown(Staggered):
+    """Another observation instead of its own."""
+
+    def __init__(self, index: int, show: Callable[[Any], Any]) -> None:
+        super().__init__(index)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (5,))
+        self.show = show
+
+    def _look(self) -> Any:
+        return self.show(super()._look()).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("show", "title"),
+    [
+        (lambda seen: 0.0 * seen + 3.0, "The observation never changes"),
+        (
+            lambda seen: seen * np.array([1, 1, 1, 1e5, 1]),
+            "A number of the observation is of another order of magnitude",
+        ),
+        (lambda seen: seen, None),
+    ],
+    ids=["constant", "huge", "as it is"],
+)
+def test_observations_that_say_nothing_are_found(show: Any, title: str | None) -> None:
+    model = build(env=DummyVecEnv([lambda: Shown(0, show), lambda: Shown(1, show)]))
+    found = look(model, "observations")
+    assert [finding.title for finding in found.findings] == ([] if title is None else [title])
+    if title is not None and "magnitude" in title:
+        assert "Number 3 has mean" in found.findings[0].detail
+        normalised = build(env=model.env, policy_kwargs={"normalize_observations": True})
+        assert look(normalised, "observations").passed == ("observations",)
+
+
+@pytest.mark.parametrize("action", ["box", "discrete"])
+def test_a_policy_that_always_does_the_same_is_found(action: str) -> None:
+    model = build(action=action, n_envs=4)
+    assert look(model, "actions").passed == ("actions",)
+
+    def decided(twin: DistributionalPPO) -> None:
+        with torch.no_grad():
+            twin.policy.action_head.net.weight.zero_()
+            twin.policy.action_head.net.bias[0] = 50.0
+            if action == "box":
+                twin.policy.action_head.net.bias.fill_(50.0)
+
+    with changed(model, decided) as twins:
+        assert look(model, "actions", twins=twins).findings[0].title == "The policy always does the same"
 
 
 def test_weights_that_are_not_a_number_end_in_a_finding(model: DistributionalPPO) -> None:

@@ -180,6 +180,41 @@ MUTANTS = [
         f"{ENGINE}::test_critics_that_do_not_learn_alike_are_found",
     ),
     row(
+        "audit: an env that fails is one more check that cannot run",
+        f"{CHECKS}:Parts.get",
+        "_Stopped if isinstance(error, _STOPPED) else CannotRun",
+        "CannotRun",
+        f"{ENGINE}::test_an_env_that_fails_is_told_once_as_something_critical",
+    ),
+    row(
+        "audit: an update of any length is sensible",
+        f"{GRADIENTS}:_step_is_sensible",
+        "kl > _THROWN",
+        "False",
+        f"{ENGINE}::test_steps_of_the_wrong_length_are_found",
+    ),
+    row(
+        "audit: constant observations say something",
+        "audit/engine/behaviour:observations_say_something",
+        "float(values.std(0).max()) == 0.0",
+        "False",
+        f"{ENGINE}::test_observations_that_say_nothing_are_found",
+    ),
+    row(
+        "audit: numbers of any size go together",
+        "audit/engine/behaviour:observations_say_something",
+        "float(size.max()) > _LARGE",
+        "False",
+        f"{ENGINE}::test_observations_that_say_nothing_are_found",
+    ),
+    row(
+        "audit: one action is as good as several",
+        "audit/engine/behaviour:acts_in_more_than_one_way",
+        "max(shares) > _ALWAYS",
+        "False",
+        f"{ENGINE}::test_a_policy_that_always_does_the_same_is_found",
+    ),
+    row(
         "audit: the unit does not move when predictions are watched",
         f"{STATE}:unit_moves_nothing",
         "unit.follow(policy, 3.0 * targets.samples + 2.0 * spread, rollout, plan)",
@@ -220,13 +255,6 @@ MUTANTS = [
         "copy.deepcopy(own or given)",
         "own or given",
         f"{ENGINE}::test_to_look_at_a_model_changes_nothing",
-    ),
-    row(
-        "audit: ends of pipes are copied, and close the pipe when they are freed",
-        f"{TWINS}:twins_of.make_env",
-        "_refused(Connection)",
-        "_refused(int)",
-        f"{ENGINE}::test_envs_that_cannot_be_copied_are_a_reason_and_others_can_be_given",
     ),
     # The doctor
     row(
@@ -450,8 +478,8 @@ MUTANTS = [
     row(
         "audit: a part that cannot be made ends the audit",
         f"{CHECKS}:Parts.get",
-        "raise CannotRun(self._missing[name]) from error",
-        "raise",
+        "raise self._missing[name] from error",
+        "raise error",
         f"{BROKEN}[half a scaler]",
     ),
 ]

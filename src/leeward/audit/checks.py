@@ -25,28 +25,40 @@ class CannotRun(Exception):
     """A part is not there, or a check has nothing to look at; the message says why."""
 
 
+class _Stopped(CannotRun):
+    """A part is not there because the learner or its env cannot go on: that is itself something to tell."""
+
+
 class Parts:
     """What there is to look at, by name; `makers` make each part, the others given."""
 
     def __init__(self, makers: Mapping[str, Callable[["Parts"], Any]]) -> None:
         self._makers = dict(makers)
         self._made: dict[str, Any] = {}
-        self._missing: dict[str, str] = {}
+        self._missing: dict[str, CannotRun] = {}
+        self._told: set[str] = set()
 
     def get(self, name: str) -> Any:
         """The part, or `CannotRun` with the reason."""
         if name in self._missing:
-            raise CannotRun(self._missing[name])
+            raise self._missing[name]
         if name not in self._made:
             try:
                 self._made[name] = self._makers[name](self)
             except CannotRun as error:
-                self._missing[name] = str(error)
+                self._missing[name] = error
                 raise
             except _TROUBLE as error:
-                self._missing[name] = one_line(error)
-                raise CannotRun(self._missing[name]) from error
+                kind = _Stopped if isinstance(error, _STOPPED) else CannotRun
+                self._missing[name] = kind(one_line(error))
+                raise self._missing[name] from error
         return self._made[name]
+
+    def is_news(self, words: str) -> bool:
+        """Whether this was not told before."""
+        new = words not in self._told
+        self._told.add(words)
+        return new
 
 
 @dataclass(frozen=True)
@@ -73,15 +85,25 @@ def _run(check: Check, parts: Parts) -> Audit:
         given = [parts.get(name) for name in check.needs]
         faults = list(check.find(*given))
     except CannotRun as error:
-        return Audit(not_run=(NotRun(check.name, str(error)),))
+        if not isinstance(error, _Stopped) or not parts.is_news(str(error)):
+            return Audit(not_run=(NotRun(check.name, str(error)),))
+        faults = [_stopped(error)]
     except _STOPPED as error:
-        stopped = Fault("critical", "Training cannot go on from here", one_line(error), "See the message.")
-        faults = [stopped]
+        faults = [_stopped(error)]
     except _TROUBLE as error:
         return Audit(not_run=(NotRun(check.name, one_line(error)),))
     if not faults:
         return Audit(passed=(check.name,))
     return Audit(findings=tuple(Finding(check.name, f.severity, f.title, f.detail, f.remedy) for f in faults))
+
+
+def _stopped(error: Exception) -> Fault:
+    return Fault(
+        "critical",
+        "Training cannot go on from here",
+        " ".join(str(error).split()),
+        "Look at what the message names: an env that gives what is no number, or weights that have left all bounds.",
+    )
 
 
 def one_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.audit.checks import Check, Parts, run_checks
-from leeward.audit.engine import gradients, options, recomputed, record, state
+from leeward.audit.engine import behaviour, gradients, options, recomputed, record, state
 from leeward.audit.engine.twins import kept_random_state, play, twins_of
 from leeward.audit.findings import Audit
 
@@ -26,6 +26,8 @@ CHECKS = (
         "gradients", "does each loss reach its own part of the network alone?", ("lesson",), gradients.gradients_flow
     ),
     Check("learning", "does an update move every part, both critics too?", ("twins",), gradients.everything_learns),
+    Check("observations", "does what it sees say something?", ("scene",), behaviour.observations_say_something),
+    Check("actions", "does it try more than one thing?", ("scene",), behaviour.acts_in_more_than_one_way),
     Check("unit", "do predictions stay when the unit of the return moves?", ("twins",), state.unit_moves_nothing),
     Check("checkpoint", "does a file bring everything back?", ("twins", "model"), state.file_brings_back),
     Check("determinism", "does the same beginning give the same end?", ("twins",), state.same_twice),

@@ -13,10 +13,12 @@ from leeward.audit.findings import Fault
 from leeward.networks.action_distributions import GaussianHead, SquashedGaussianHead, StateDependentHead
 from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.sequences import cut, minibatches
+from leeward.telemetry import metrics
 
 __all__ = ["everything_learns", "gradients_flow", "ratio_is_one"]
 
 _RATIO = 1e-3  # how far a ratio may be from 1 before anything was learned
+_THROWN, _STILL = 1.0, 1e-8  # nats that one epoch moves the policy by: far too many, and next to none
 _BALANCE = 100.0  # times that one critic may move more than the other
 _ACTOR = ("actor_extractor", "extractor", "actor_memory", "actor_mlp", "action_head", "log_std")
 
@@ -156,7 +158,8 @@ def everything_learns(twins: Twins) -> Iterator[Fault]:
     scene = play(twins)  # the unit above has followed once already
     policy, groups = scene.model.policy, scene.model.policy.parameter_groups()
     before = {name: [p.detach().clone() for p in group] for name, group in groups.items()}
-    learn(scene.model, scene.collected)
+    numbers = learn(scene.model, scene.collected)
+    yield from _step_is_sensible(numbers[metrics.APPROX_KL], rates[0])
     moved = {
         name: max(float((p.detach() - old).abs().max()) for p, old in zip(group, before[name], strict=True))
         for name, group in groups.items()
@@ -176,4 +179,21 @@ def everything_learns(twins: Twins) -> Iterator[Fault]:
             "The critics do not learn alike",
             f"In one update the first moved {ratio:.3g} times as far as the second.",
             "Look at the losses and gradient norms of both (train/critics_grad_ratio).",
+        )
+
+
+def _step_is_sensible(kl: float, rate: float) -> Iterator[Fault]:
+    if kl > _THROWN:
+        yield Fault(
+            "high",
+            "An update throws the policy away",
+            f"One epoch at a learning rate of {rate:g} moves it by {kl:.3g} nats; a hundredth is usual.",
+            "Lower learning_rate, or set target_kl.",
+        )
+    elif kl < _STILL:
+        yield Fault(
+            "medium",
+            "An update hardly moves the policy",
+            f"One epoch at a learning rate of {rate:g} moves it by {kl:.2g} nats; a hundredth is usual.",
+            "Raise learning_rate, clip_range or max_grad_norm, or look whether the advantages say anything.",
         )
