@@ -256,13 +256,6 @@ MUTANTS = [
         "own or given",
         f"{ENGINE}::test_to_look_at_a_model_changes_nothing",
     ),
-    row(
-        "audit: ends of pipes are copied, and close the pipe when they are freed",
-        f"{TWINS}:twins_of.make_env",
-        "_refused(Connection)",
-        "_refused(int)",
-        f"{ENGINE}::test_envs_that_cannot_be_copied_are_a_reason_and_others_can_be_given",
-    ),
     # The doctor
     row(
         "doctor: a task is learned by whoever tries it",
@@ -485,8 +478,8 @@ MUTANTS = [
     row(
         "audit: a part that cannot be made ends the audit",
         f"{CHECKS}:Parts.get",
-        "raise CannotRun(self._missing[name]) from error",
-        "raise",
+        "raise self._missing[name] from error",
+        "raise error",
         f"{BROKEN}[half a scaler]",
     ),
 ]
