@@ -96,6 +96,7 @@ def test_one_bad_reward_ends_training_or_is_survived() -> None:
     model = make(health={"rollback": True})
     learn(model, 8, Then(4, one_env(shock=math.nan)))
     assert names(model)[-2:] == ["environment_fault", "rolled_back"]
+    assert model.learning_rate == 1e-3, "the step was not at fault"
     assert model.n_rollouts == 8 and model.num_timesteps == 8 * model.n_steps * model.n_envs
 
 

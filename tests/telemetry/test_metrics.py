@@ -206,6 +206,9 @@ def looked_at_closely() -> dict[str, list[float]]:
             buffer.action_parameters[buffer.starts] += 0.5
         if k == 6:
             policy.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.param_groups[0].update(lr=1e-5))
+        if k == 8:
+            cut = buffer.ended[:-1] & ~buffer.terminated[:-1]
+            buffer.raw_next_values[:-1][cut] = buffer.raw_values[1:][cut]
         if k == 7:
             nn.init.zeros_(policy.actor_mlp[0].weight)
             nn.init.zeros_(policy.actor_mlp[0].bias)

@@ -114,7 +114,10 @@ class Guard:
         self._tell(alert)
         if not model.settings.health.rollback or not self._may_go_back():
             return False
-        self._go_back(alert)
+        if isinstance(error, EnvironmentFault):
+            self._begin_again(alert)
+        else:
+            self._go_back(alert)
         return True
 
     def _may_go_back(self) -> bool:
@@ -162,22 +165,32 @@ class Guard:
         now = model.set_hyperparameters(**smaller)
         model.begin_anew()
         self.monitor.restart()
+        rates_now = ", ".join(f"{name} {rate:.3g}" for name, rate in now.items())
+        self._say_so(alert, f"back to the state after update {good.update}, with {rates_now}")
+
+    def _begin_again(self, alert: Alert) -> None:
+        """The env was at fault, and nothing was learned from it: weights and rates stay, the round is made again."""
+        good = self._state_before(alert.update)
+        assert good is not None
+        manifest, tensors = self._read(good)
+        checkpoint.restore_normaliser(self._model, manifest, tensors)  # one bad number spoils its statistics
+        self._model.begin_anew()
+        self._say_so(alert, f"the envs are reset and update {alert.update} begins again, with the same weights")
+
+    def _say_so(self, alert: Alert, what: str) -> None:
         self.rollbacks += 1
-        told = ", ".join(f"{name} {rate:.3g}" for name, rate in now.items())
-        self._tell(
-            self.monitor.say(
-                "rolled_back",
-                f"rollback {self.rollbacks} of {health.max_rollbacks} because of {alert.name}: back to the state after "
-                f"update {good.update}, with {told}",
-                alert.update,
-            )
-        )
+        most = self._model.settings.health.max_rollbacks
+        message = f"rollback {self.rollbacks} of {most} because of {alert.name}: {what}"
+        self._tell(self.monitor.say("rolled_back", message, alert.update))
+
+    def _read(self, good: _Good) -> tuple[dict[str, Any], dict[str, Any]]:
+        if isinstance(good.place, io.BytesIO):
+            good.place.seek(0)
+        return checkpoint.read_checkpoint(good.place)
 
     def _restore(self, good: _Good) -> None:
         """All that was learned goes back; what was counted, and the alerts, stay."""
-        if isinstance(good.place, io.BytesIO):
-            good.place.seek(0)
-        manifest, tensors = checkpoint.read_checkpoint(good.place)
+        manifest, tensors = self._read(good)
         owners = self._model.owners()
         manifest["state"] |= {name: owners[name].state_dict() for name in _OWN_COURSE}
         checkpoint.restore(self._model, manifest, tensors)

@@ -616,13 +616,12 @@ OBS_LARGEST = _looks(
     combine="max",
 )
 ENVS_ALIKE = _looks(
-    "rollout/envs_alike", "fraction", "share of envs that show what the first shows, step by step", needs="several envs"
+    "rollout/envs_alike", "fraction", "of several envs the share that show what the first shows, step by step"
 )
 BOOTSTRAP_FROM_RESET = _looks(
     "rollout/bootstrap_from_reset",
     "fraction",
     "share of the episodes cut by a time limit whose successor's value is that of the next episode's first step",
-    needs="an episode that a time limit cuts",
 )
 EPISODES_CUT_UNSEEN = _looks(
     "rollout/episodes_cut_unseen",
