@@ -12,7 +12,7 @@ LONG = (
     "training/test_seal.py", "training/test_interrupt.py",
     "algorithm/test_replicas.py", "algorithm/test_live_settings.py", "algorithm/test_two_threads.py",
     "architecture/test_doc_blocks.py", "telemetry/test_metrics.py", "support/test_risk_markets.py",
-    "training/test_example.py",
+    "training/test_example.py", "audit/test_doctor.py", "audit/test_whole_runs.py",
 )  # fmt: skip
 
 # Derandomised: a run that was green stays green on the same code. No deadline: machines differ, equations do not.

@@ -16,11 +16,14 @@ __version__ = "0.1.0"
 __all__ = ["DistributionalPPO", "__version__"]
 
 _LAZY = {"DistributionalPPO": "leeward.algorithm.ppo"}
+_PACKAGES = ("audit",)  # that can be reached as `leeward.NAME` without an import of their own
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"leeward.{name}")
     raise AttributeError(f"module 'leeward' has no attribute {name!r}")
 
 

@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
+import leeward
 from leeward import DistributionalPPO, audit
 from leeward.algorithm import checkpoint, losses
 from leeward.algorithm.return_scale import ReturnScale
@@ -128,6 +129,10 @@ def test_envs_that_cannot_be_copied_are_a_reason_and_others_can_be_given() -> No
     assert len(found.not_run) == len(CHECKS) - 1
     assert all("its env cannot be copied" in each.why and "pass env=" in each.why for each in found.not_run)
     assert [each.check for each in given.not_run] == ["tail"]
+
+
+def test_the_audit_is_reached_from_the_package_itself() -> None:
+    assert leeward.__getattr__("audit").model is audit.model
 
 
 def test_a_model_without_an_env_says_so(model: DistributionalPPO) -> None:

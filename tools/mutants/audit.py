@@ -475,11 +475,4 @@ MUTANTS = [
         "False",
         f"{WHOLE}::test_a_person_sees_a_table",
     ),
-    row(
-        "audit: a part that cannot be made ends the audit",
-        f"{CHECKS}:Parts.get",
-        "raise self._missing[name] from error",
-        "raise error",
-        f"{BROKEN}[half a scaler]",
-    ),
 ]
