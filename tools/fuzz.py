@@ -248,6 +248,8 @@ def run_files(cases: int, rng: random.Random, folder: Path) -> Iterator[Case]:
     files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
     for file in files:
         content = file.read_bytes()
+        if not content:  # alerts.jsonl of a run without any
+            continue
         flips = [("flip", rng.randrange(8 * len(content))) for _ in range(cases * 5 // 6)]
         for kind, at in (*flips, *(("cut", rng.randrange(len(content))) for _ in range(cases // 6))):
 

@@ -102,6 +102,10 @@ GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/from-sb3.md": lambda: asked_of(make_vec_env("CartPole-v1", 1)),
     "docs/audit.md": lambda: {"model": trained(make_vec_env("CartPole-v1", 2))},
     "docs/checkpoints.md": checkpoints,
+    "docs/reading-a-run.md": lambda: {
+        "DistributionalPPO": DistributionalPPO,
+        "env": make_vec_env("CartPole-v1", 2),
+    },
     "docs/several-processes.md": lambda: {"make_env": lambda own: trading(own.stop - own.start)},
     "docs/ideas/backtest.md": a_model_and_a_run,
     "docs/ideas/behaviour-cloning.md": dataset,

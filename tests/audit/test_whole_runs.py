@@ -115,7 +115,7 @@ def of_an_older_version(run: Path) -> None:
                 archive.writestr(name, content)
     shutil.rmtree(run / "best")
     shutil.copytree(sorted((run / "checkpoints").iterdir())[-1], run / "best")
-    for path in (*run.rglob("sha256.json"), run / "bars.npz"):
+    for path in (*run.rglob("sha256.json"), run / "bars.npz", run / "alerts.jsonl"):
         path.unlink()
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({key: record[key] for key in ("seed", "data_fingerprint")}))

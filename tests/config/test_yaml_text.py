@@ -133,3 +133,13 @@ def test_numbers_are_those_of_yaml_1_2_and_come_back_equal(tmp_path):
 def test_what_would_fail_much_later_is_refused_at_once(setting):
     with pytest.raises(ConfigError, match=setting.split("=")[0]):
         load_config(None, [setting])
+
+
+def test_off_is_a_name_and_true_is_a_truth_value(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("health:\n  rules:\n    plateau: {off: true}\n")
+    rules = load_config(path).health.rules
+    assert rules["plateau"].off is True
+    words = {"off": "off", "on": "on", "no": "no", "yes": "yes", "y": "y", "true": True, "FALSE": False}
+    assert yaml_text.read(", ".join(words).join("[]").encode(), where="") == list(words.values())
+    assert yaml_text.read(yaml_text.write(words).encode(), where="") == words

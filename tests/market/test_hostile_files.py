@@ -95,7 +95,11 @@ GOOD = HEADER + "".join(f"2024-01-{day:02d},10,11,9,10,5\n" for day in range(1, 
         ("a.csv.gz", b"no gzip at all", "not a whole gzip file"),
         ("a.csv.gz", gzip.compress(b"0" * 30_000_000), "expands to more than 100 times its size"),
         ("a.json", b"[" * 100_000, "nested deeper than any list of bars is"),
-        ("a.zip", zipped("b.zip", zipped("c.csv", GOOD.encode())), "expected one file of text with bars"),
+        (
+            "a.zip",
+            zipped("b.zip", zipped("c.csv", GOOD.encode())),
+            "no bars in this archive; expected files ending in .csv",
+        ),
         ("a.csv", HEADER + "2024-01-02" + ",1" * 10_001 + "\n", "a line has 10,001 cells"),
     ],
     ids=[

@@ -464,7 +464,7 @@ MUTANTS = [
     row(
         "audit: the newest checkpoint is taken, whole or not",
         f"{SUBJECT}:_place",
-        "check(place)",
+        "read_files(place)",
         "pass",
         f"{BROKEN}[half a checkpoint]",
     ),

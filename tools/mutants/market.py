@@ -190,8 +190,8 @@ MUTANTS = [
     row(
         "an archive in an archive is opened",
         "market/reading:_is_of_bars",
-        'not name.endswith(".zip")',
-        "True",
+        "name.endswith(TEXT)",
+        "name.endswith(SUFFIXES)",
         f"{REFUSED}[an archive without bars]",
     ),
     row(

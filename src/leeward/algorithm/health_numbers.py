@@ -200,8 +200,8 @@ def _residual(
 
 
 def _least_correlation(a: Tensor, b: Tensor) -> float:  # (T, B) each
-    """The least over envs; 1 where an env's advantages do not vary, and where no env learns."""
-    if len(a) < 2 or not a.numel():
+    """The least over envs; 1 where an env's advantages do not vary."""
+    if len(a) < 2 or a.shape[1] == 0:  # a process may have none but deployed envs
         return 1.0
     a, b = a - a.mean(0), b - b.mean(0)
     spreads = a.square().sum(0).sqrt() * b.square().sum(0).sqrt()

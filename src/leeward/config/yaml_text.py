@@ -1,6 +1,6 @@
 """YAML as configs use it: plain values, each key once, no references that could blow it up, and not without end.
 
-Numbers are those of YAML 1.2: 3e-4 is one, and 1:30 is a text.
+Numbers and truth values are those of YAML 1.2: 3e-4 is a number, 1:30 a text, and so is off, which was false in YAML 1.1.
 """
 
 import re
@@ -20,24 +20,28 @@ _FLOAT = re.compile(
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
 )
 _NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
+_TRUTH = ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"))
 
 
-def _plain_numbers(theirs: Any) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """How texts without quotes are told from numbers, without the base 60 of YAML 1.1, which takes minutes to read."""
-    kept = {first: [rule for rule in rules if rule[0] not in _NUMBERS] for first, rules in theirs.items()}
-    return kept | {first: [*kept.get(first, []), *_NUMBERS.items()] for first in "-+.0123456789"}
+def _plain_values(theirs: Any) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """How texts without quotes are told from numbers and truth values, by the first sign: without the base 60 of YAML
+    1.1, which takes minutes to read, and without its yes, no, on and off, which are names here."""
+    ours = {**_NUMBERS, _TRUTH[0]: _TRUTH[1]}
+    kept = {first: [rule for rule in rules if rule[0] not in ours] for first, rules in theirs.items()}
+    numbers = {first: [*kept.get(first, []), *_NUMBERS.items()] for first in "-+.0123456789"}
+    return kept | numbers | {first: [*kept.get(first, []), _TRUTH] for first in "tTfF"}
 
 
 class _Dumper(yaml.SafeDumper):
     """SafeDumper that puts quotes round what the reader below would take for a number."""
 
-    yaml_implicit_resolvers = _plain_numbers(yaml.SafeDumper.yaml_implicit_resolvers)
+    yaml_implicit_resolvers = _plain_values(yaml.SafeDumper.yaml_implicit_resolvers)
 
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader, without what a config never needs."""
 
-    yaml_implicit_resolvers = _plain_numbers(yaml.SafeLoader.yaml_implicit_resolvers)
+    yaml_implicit_resolvers = _plain_values(yaml.SafeLoader.yaml_implicit_resolvers)
     depth, values = 0, 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:

@@ -105,7 +105,7 @@ def _read_zip(path: Path) -> list[tuple[str, Table]]:
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if _is_of_bars(name))
         if not names:
-            message = f"no bars in this archive, whose files end in {', '.join(TEXT)}; unpack it into a directory"
+            message = f"no bars in this archive; expected files ending in {', '.join(TEXT)}: unpack others"
             return [(_stem(path), _unreadable(path, "binary", message))]
         if sum(archive.getinfo(name).file_size for name in names) > _most_bytes(path):
             return [(_stem(path), _unreadable(path, "binary", _TOO_LARGE))]

@@ -94,16 +94,19 @@ def _priced(scene: Scene, advantages: Floats) -> Floats:
     for k, constraint in enumerate(control.constraints):
         config, of_episode = constraint.config, constraint.config.measure == "episode_return"
         outcome, known = (_running(gains, ended, scene.running[k]), ended) if of_episode else (gains, ~(ended & ~ended))
-        pivot = -np.inf if constraint.quantile is None else constraint.quantile
+        # A policy that keeps its limit has its quantile above it: ν is not below the limit.
+        floor = -np.inf if config.limit is None else config.limit
+        pivot = -np.inf if constraint.quantile is None else max(constraint.quantile, floor)
         cost = np.where(known, np.maximum(pivot - outcome, 0.0) / config.alpha, 0.0)
-        lam = 1.0 if of_episode else settings.gae_lambda
+        # The whole return of an episode counts the same at its first step as at its last.
+        gamma, lam = (1.0, 1.0) if of_episode else (settings.gamma, settings.gae_lambda)
         gained = equations.gae(
             cost,
             _array(columns.costs)[..., k],
             _array(columns.next_costs)[..., k],
             ended if of_episode else rollout.terminated.numpy(),
             ended,
-            gamma=settings.gamma if config.gamma is None else config.gamma,
+            gamma=gamma if config.gamma is None else config.gamma,
             lam=lam if config.gae_lambda is None else config.gae_lambda,
         )
         weight = constraint.multiplier + config.cvar_weight
