@@ -55,7 +55,7 @@ def test_every_key_is_reachable_by_set(key):
     config = load_config(None, [f"{key}={yaml.safe_dump(plain(default), default_flow_style=True).splitlines()[0]}"])
     assert at(config, key) == default
     with pytest.raises(ConfigError, match=key.split(".")[-1]):
-        load_config(None, [f"{key}={{no: such, value: here}}"])
+        load_config(None, [f"{key}={{such: [a value], as: [this]}}"])
 
 
 def test_set_changes_one_key_and_leaves_its_neighbours(tmp_path):

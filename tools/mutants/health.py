@@ -110,8 +110,8 @@ MUTANTS = [
     row(
         "health: a run that goes on keeps the alerts of the future",
         "training/logs:AlertFile.__init__",
-        "f'{alert.as_json()}\\n' for alert in known",
-        "f'{alert.as_json()}\\n' for alert in ()",
+        '"".join(f"{alert.as_json()}\\n" for alert in known)',
+        '""',
         "training/test_run_files.py::test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint",
     ),
 ]

@@ -1,6 +1,6 @@
 """YAML as configs use it: plain values, each key once, no references that could blow it up, and not without end.
 
-Numbers and truth values are those of YAML 1.2: 3e-4 is a number, 1:30 a text, and so is off, which was false in YAML 1.1.
+Numbers and truth values are those of YAML 1.2: 3e-4 is a number, 1:30 a text, and so is off, false in YAML 1.1.
 """
 
 import re
