@@ -165,10 +165,13 @@ def target_looks(
     values = critic.pessimistic(raw_values).double()
     raw = targets.raw_advantages[:, envs].double()
     residual = _residual(raw, steps, values, critic.pessimistic(raw_next).double(), gamma, lam)
+    # Once a task is solved advantages are as small as the rounding of the values, which is that of the critics' unit.
+    rounding = 1e-4 * (abs(critic.unit.mean) + critic.unit.std)
     size = float(raw.std(correction=0)) + 1e-5 * float(torch.maximum(steps.rewards.abs(), values.abs()).max()) + 1e-30
+    size += rounding
     off = float(residual.abs().max()) / size
     floored = bool(targets.numbers[metrics.WARN_ADVANTAGES_STD_BELOW_FLOOR])
-    if settings.normalisation != "none" and not floored:
+    if settings.normalisation != "none" and not floored and float(raw.std(correction=0)) > rounding:
         source = raw if targets.risk is None else targets.risk.advantages[:, envs].double()
         used = targets.advantages[:, envs].double()
         deployed = None if rollout.risk is None else rollout.risk.deployed
