@@ -105,7 +105,7 @@ class Fault:
     """One fault: how it is put in, what shows it, and what must name it."""
 
     name: str
-    put_in: Callable[[DistributionalPPO, ExitStack], None]
+    put_in: Callable[[DistributionalPPO, ExitStack], object]
     shows_in: str  # the quantity that leaves the range of healthy twins; empty where the round ends by an error
     alerts: tuple[str, ...]  # any of these names it
     within: int  # updates after AT
@@ -158,7 +158,7 @@ def train(fault: Fault | None, setup: dict[str, Any], updates: int, seed: int = 
         model = make(**({"seed": seed} | setup))
         watch = _Watch(fault, stack)
         try:
-            model.learn(updates * model.n_steps * model.n_envs, watch)
+            model.learn(updates * model.settings.n_steps * model.n_envs, watch)
             watch.note(model)
         except LeewardError as raised:
             error = f"{type(raised).__name__}: {raised}"
@@ -226,7 +226,7 @@ def targets(change: Callable[[Any, Any], Any]) -> Put:
     return method(lambda model: model.engine, "targets", wrong)
 
 
-def rollout(change: Callable[[RolloutBuffer], None]) -> Put:
+def rollout(change: Callable[[RolloutBuffer], object]) -> Put:
     """The rollout is not what was collected."""
 
     def wrong(right: Callable[..., int], buffer: RolloutBuffer, *rest: Any) -> int:
@@ -247,7 +247,7 @@ def hooks(find: Callable[[DistributionalPPO], Any], change: Callable[[torch.Tens
     return put
 
 
-def weights(change: Callable[[DistributionalPPO], None]) -> Put:
+def weights(change: Callable[[DistributionalPPO], object]) -> Put:
     def put(model: DistributionalPPO, stack: ExitStack) -> None:
         with torch.no_grad():
             change(model)
@@ -261,6 +261,18 @@ def _lost_optimizer(model: DistributionalPPO, stack: ExitStack) -> None:
     file.seek(0)
     fresh = DistributionalPPO.load(file)
     model.policy.optimizer.load_state_dict(fresh.policy.optimizer.state_dict())
+
+
+def _not_applied(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The setting is taken, and the optimiser never hears of it."""
+    method(lambda m: m.engine, "_set_learning_rates", lambda right, remaining: None)(model, stack)
+    model.put_in_force(changed_settings(model.settings, {"learning_rate": 1e-4}), fresh_optimizer=False)
+
+
+def _first_layer(model: DistributionalPPO) -> torch.nn.Linear:
+    layer = model.policy.get_submodule("actor_mlp.0")
+    assert isinstance(layer, torch.nn.Linear)
+    return layer
 
 
 def _once(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -324,7 +336,7 @@ FAULTS = (
           "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
     Fault("memory never reset", lambda model, stack: [
               patch(f"leeward.rollout.{module}.forget", lambda right, memory, starts: memory)(model, stack)
-              for module in ("collector", "buffer")] and None,
+              for module in ("collector", "buffer")],
           "rollout/reset_dev", ("memory_not_reset",), 0),
     Fault("log-probabilities of other actions", rollout(lambda b: b.log_probs.copy_(b.log_probs.roll(1, 0))),
           "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
@@ -361,9 +373,7 @@ FAULTS = (
     Fault("learning rate 0", setting(learning_rate=0.0), "train/learning_rate", ("learning_rate_zero",), 0),
     Fault("a learning rate of a billionth", setting(learning_rate=1e-12), "train/kl_exact",
           ("updates_tiny", "learning_rate_zero"), 2),
-    Fault("a hyper-parameter not applied", lambda model, stack: (
-              method(lambda m: m.engine, "_set_learning_rates", lambda right, remaining: None)(model, stack),
-              model.put_in_force(changed_settings(model.settings, {"learning_rate": 1e-4}), fresh_optimizer=False))[-1],
+    Fault("a hyper-parameter not applied", _not_applied,
           "train/learning_rate_dev", ("learning_rate_not_applied",), 0),
     Fault("dead critic 2", hooks(
               lambda m: [*m.policy.critic_mlps[1].parameters(), *m.policy.value_heads[1].parameters()],
@@ -391,9 +401,9 @@ FAULTS = (
           ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),
     Fault("a policy of one action", weights(_only_one_action), "rollout/top_action_share",
           ("one_action", "exploration_collapsed"), 2, setup=DISCRETE),
-    Fault("dead units", weights(lambda m: m.policy.actor_mlp[0].bias.sub_(1e3)), "train/dormant_units",
+    Fault("dead units", weights(lambda m: _first_layer(m).bias.sub_(1e3)), "train/dormant_units",
           ("dormant_units",), 2, setup=RELU),
-    Fault("one feature is left", weights(lambda m: m.policy.actor_mlp[0].weight.zero_()), "train/feature_rank",
+    Fault("one feature is left", weights(lambda m: _first_layer(m).weight.zero_()), "train/feature_rank",
           ("feature_rank_collapsed",), 0, at=21, updates=22, setup={"n_steps": 16}),
     Fault("unmeetable limit", lambda model, stack: None, "risk/multiplier", ("multiplier_at_ceiling",), 9, at=1,
           setup={"risk": {"alpha": 0.2, "limit": 5.0, "ceiling": 2.0}}, twin={"risk": {"alpha": 0.2, "limit": -2.0}}),
