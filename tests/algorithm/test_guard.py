@@ -3,10 +3,12 @@
 import io
 import math
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from stable_baselines3.common.logger import KVWriter, Logger
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint, restore
@@ -80,6 +82,11 @@ def test_rollback_goes_back_with_a_smaller_rate_and_says_so() -> None:
     assert model.n_rollouts == 16, "what was spent is spent"
 
 
+def test_rollback_and_several_processes_are_refused_together() -> None:
+    with pytest.raises(ConfigError, match=r"health\.rollback works with one process, and n_jobs is 2"):
+        make(health={"rollback": True}, n_jobs=2)
+
+
 def test_rollbacks_are_bounded() -> None:
     model = make(health={"rollback": True, "max_rollbacks": 2})
     broken = hooks(lambda m: [m.policy.action_head.net.weight], lambda gradient: gradient * math.nan)
@@ -98,6 +105,45 @@ def test_one_bad_reward_ends_training_or_is_survived() -> None:
     assert names(model)[-2:] == ["environment_fault", "rolled_back"]
     assert model.learning_rate == 1e-3, "the step was not at fault"
     assert model.n_rollouts == 8 and model.num_timesteps == 8 * model.n_steps * model.n_envs
+
+
+class Steps(KVWriter):
+    """The steps of the rows that were logged, in rollouts."""
+
+    def __init__(self, model: DistributionalPPO) -> None:
+        self.size, self.rows = model.settings.n_steps * model.n_envs, list[float]()
+        model.set_logger(Logger(folder=None, output_formats=[self]))
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.rows.append(step / self.size)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def test_an_update_is_logged_once_a_failed_one_never_and_one_that_ends_training_too() -> None:
+    model = make(health={"rollback": True})
+    steps = Steps(model)
+    learn(model, 8, Then(4, one_env(shock=math.nan)))
+    assert names(model)[-2:] == ["environment_fault", "rolled_back"] and steps.rows == list(range(1, 9))
+    model = make(health={"strict": True})
+    steps = Steps(model)
+    with pytest.raises(UnhealthyTraining, match="ends training at update 8"):
+        model.learn(12 * steps.size, Then(8, setting(learning_rate=3.0)), log_interval=5)
+    assert steps.rows == [5, 8]
+
+
+def test_a_checkpoint_of_a_sick_model_is_no_state_to_go_back_to(tmp_path: Path) -> None:
+    model = make(max_consecutive_skips=10_000)
+    broken = hooks(lambda m: [m.policy.action_head.net.weight], lambda gradient: gradient * math.nan)
+    learn(model, 6, Then(4, broken))
+    errors = [alert.update for alert in model.alerts if alert.severity == "error"]
+    assert errors == [4, 5] and model.guard.monitor.error_lasts, "not told in update 6, and still there"
+    model.guard.keep(tmp_path / "sick.zip")
+    assert not model.guard._good
+    model = learn(make(), 2)
+    model.guard.keep(tmp_path / "sound.zip")
+    assert [good.update for good in model.guard._good] == [2]
 
 
 def test_a_rule_that_is_off_stops_nothing() -> None:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from leeward.audit.doctor import examination
 from leeward.audit.doctor.examination import examine
-from leeward.audit.doctor.probes import PROBES, run_probe, run_probes
+from leeward.audit.doctor.probes import PROBES, probe_model, run_probe, run_probes
 from leeward.audit.doctor.suspects import suspects
 from leeward.audit.doctor.tasks import Gamble, Remembering, Seeing, TailTask, Task, Waiting, action_space
 from leeward.config.load import load_config
@@ -195,10 +195,16 @@ def test_what_will_go_wrong_is_told(tmp_path, setting, subject, outcome, words) 
     assert words in told(tmp_path, setting)[subject, outcome]
 
 
+def test_alerts_of_a_toy_task_are_not_shown(caplog, capsys) -> None:
+    model = probe_model(load_config(None, ["policy.name=MlpPolicy"]), PROBES[0])
+    model.learn(3 * model.settings.n_steps * model.n_envs)
+    assert model.alerts and not caplog.records and capsys.readouterr() == ("", "")
+
+
 def test_too_many_processes_and_too_small_a_disk_are_told(tmp_path) -> None:
     with mock.patch.object(shutil, "disk_usage", lambda path: Usage(1, 1, 1000)):
         assert "0 MB are free" in told(tmp_path, "ppo.n_jobs=1")["disk", "error"]
-    with mock.patch.object(examination.os, "sched_getaffinity", lambda pid: {0}):
+    with mock.patch.object(examination.os, "cpu_count", lambda: 1):
         assert "more processes than cores" in told(tmp_path, "ppo.n_jobs=3")["threads", "warning"]
 
 

@@ -293,7 +293,7 @@ MUTANTS = [
         f"{BARS}::test_a_file_that_cannot_be_read_is_a_problem[wide]",
     ),
     row("an error steers the terminal", "cli/app:_fail", "printable(line)", "line", STEERS),
-    row("a line steers the terminal", "cli/view:say", "printable(line)", "line", STEERS),
+    row("a line steers the terminal", "cli/view:harmless", "printable(line)", "line", STEERS),
     row(
         "a log without its beginning is begun anew",
         "training/logs:ProgressFile.write",

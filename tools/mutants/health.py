@@ -7,6 +7,8 @@ __all__ = ["MUTANTS"]
 MONITOR, GUARD, LOOKS = "telemetry/monitor", "algorithm/guard", "algorithm/health_numbers"
 RULES, ACTS, GALLERY = "telemetry/test_rules.py", "algorithm/test_guard.py", "faults/test_gallery.py"
 
+LOGGED = "algorithm/test_guard.py::test_an_update_is_logged_once_a_failed_one_never_and_one_that_ends_training_too"
+
 
 MUTANTS = [
     row(
@@ -113,5 +115,40 @@ MUTANTS = [
         '"".join(f"{alert.as_json()}\\n" for alert in known)',
         '""',
         "training/test_run_files.py::test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint",
+    ),
+    row(
+        "health: a flat account is called an overflow",
+        "training/trade_metrics:TradeMetrics.read",
+        "math.isfinite(score.sharpe)",
+        "True",
+        "training/test_trade_metrics.py::test_a_rollout_that_never_moves_has_no_sharpe_ratio",
+    ),
+    row(
+        "health: a round that failed is logged",
+        "algorithm/ppo:DistributionalPPO.learn",
+        "self.n_rollouts == before",
+        "False",
+        LOGGED,
+    ),
+    row(
+        "health: the update that ends training is not logged",
+        "algorithm/ppo:DistributionalPPO.learn",
+        "self.guard.is_troubled or (log_interval is not None and iteration % log_interval == 0)",
+        "log_interval is not None and iteration % log_interval == 0",
+        LOGGED,
+    ),
+    row(
+        "health: a checkpoint of a sick model is good",
+        "algorithm/guard:Guard.keep",
+        "self._errors or self.monitor.error_lasts",
+        "self._errors",
+        "algorithm/test_guard.py::test_a_checkpoint_of_a_sick_model_is_no_state_to_go_back_to",
+    ),
+    row(
+        "audit: alerts of the doctor's own tasks are shown",
+        "audit/doctor/probes:probe_model",
+        "lambda alert: None",
+        "None",
+        "audit/test_doctor.py::test_alerts_of_a_toy_task_are_not_shown",
     ),
 ]

@@ -327,7 +327,7 @@ MUTANTS = [
     row(
         "a rollout counts into the next",
         f"{METRICS}:TradeMetrics.read",
-        "self.steps = {key: [] for key in _KEYS}",
+        "self.begin()",
         "pass",
         ROLLOUT,
     ),

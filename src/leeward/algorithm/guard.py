@@ -86,11 +86,16 @@ class Guard:
         else:
             self.on_alert(alert)
 
+    @property
+    def is_troubled(self) -> bool:
+        """Whether an error was seen about which nothing has been done yet."""
+        return bool(self._errors)
+
     # --- act --------------------------------------------------------------------------------------------------------
 
     def keep(self, place: pathlib.Path) -> None:
         """A checkpoint was written: it is good if nothing is wrong now, and no copies in memory are needed."""
-        if not self._errors:
+        if not (self._errors or self.monitor.error_lasts):
             self._good.append(_Good(self._model.n_rollouts, place, copied=False))
 
     def act(self) -> None:

@@ -315,13 +315,18 @@ class DistributionalPPO(BaseAlgorithm):
             iteration, dumped, rewards_differed = 0, True, False
             self.guard.act()
             while self.num_timesteps < total_timesteps:
+                before = self.n_rollouts
                 if not self._guarded_round(active):
                     break
+                if self.n_rollouts == before:
+                    continue  # it failed and is made again: there is nothing to log
                 iteration += 1
                 rewards_differed |= not self.last_metrics.get(metrics.WARN_REWARD_CONSTANT.name)
-                dumped = log_interval is not None and iteration % log_interval == 0
+                # An update with an error is always logged, since it may be the last.
+                dumped = self.guard.is_troubled or (log_interval is not None and iteration % log_interval == 0)
                 if dumped:
                     self.dump_logs(iteration)
+                self.guard.act()
             if not dumped:
                 self.dump_logs(iteration)
             active.on_training_end()
@@ -368,17 +373,15 @@ class DistributionalPPO(BaseAlgorithm):
                 self._threads = TwoThreads()
 
     def _guarded_round(self, callback: BaseCallback) -> bool:
-        """A round, and what the settings say about its health; False when a callback asked to stop."""
+        """A round, which may fail and be survived; False when a callback asked to stop."""
         steps = self.num_timesteps
         try:
-            going = self.train_one_round(callback)
+            return self.train_one_round(callback)
         except (EnvironmentFault, TrainingDiverged) as error:
             self.num_timesteps = steps
             if not self.guard.survives(error):
                 raise
             return True
-        self.guard.act()
-        return going
 
     def begin_anew(self) -> None:
         """Reset the envs and the memory, as at the start of `learn`; the memory of other weights is of no use."""
@@ -503,7 +506,8 @@ class DistributionalPPO(BaseAlgorithm):
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
         known = int((collected.rollout.ended & ~collected.rollout.terminated).sum())
-        numbers[metrics.EPISODES_CUT_UNSEEN] = float(max(0, collected.cut - known))
+        unseen = {metrics.EPISODES_CUT_UNSEEN: float(max(0, collected.cut - known))}
+        numbers |= self.processes.group.combine(unseen)
         self._n_updates += self.settings.n_epochs
         numbers[metrics.N_UPDATES] = self._n_updates
         self.n_rollouts += 1

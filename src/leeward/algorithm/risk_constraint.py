@@ -265,7 +265,7 @@ class Constraint:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in ("multiplier", "integral", "previous_gap", "quantile", "tail", "updates"):
             setattr(self, name, state[name])
-        self.rises, self.widest = state.get("rises", 0), state.get("widest", 0.0)  # absent before format 4
+        self.rises, self.widest = state.get("rises", 0), state.get("widest", 0.0)  # absent in older files
         self.best = -math.inf if state["best"] is None else state["best"]
         self.running = torch.tensor(state["running"], dtype=torch.float64)
         self.warned = set(state["warned"])

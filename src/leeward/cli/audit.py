@@ -10,7 +10,7 @@ from rich.text import Text
 
 from leeward.audit.findings import Audit, Severity
 from leeward.audit.run.whole import audit_run, write_audit
-from leeward.cli.view import say
+from leeward.cli.view import harmless, say
 
 __all__ = ["audit_command"]
 
@@ -40,7 +40,8 @@ def _print(console: Console, audit: Audit) -> None:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for finding in audit.findings:
-            words = Text.assemble((f"{finding.title}\n", "bold"), f"{finding.detail}\n", (f"→ {finding.remedy}", "dim"))
+            title, detail, remedy = map(harmless, (finding.title, finding.detail, finding.remedy))
+            words = Text.assemble((f"{title}\n", "bold"), f"{detail}\n", (f"→ {remedy}", "dim"))
             table.add_row(Text(finding.severity, _COLOURS[finding.severity]), Text(finding.check, "dim"), words)
         console.print(table)
     if audit.passed:

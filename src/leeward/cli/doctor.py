@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leeward.audit.doctor.examination import Outcome, examine
-from leeward.cli.view import say
+from leeward.cli.view import harmless, say
 from leeward.config.load import load_config
 
 __all__ = ["doctor_command"]
@@ -27,7 +27,9 @@ def doctor_command(config: Path | None, settings: list[str], run_dir: Path | Non
             row.add_column(width=8, no_wrap=True)
             row.add_column(width=20)
             row.add_column(overflow="fold")
-            row.add_row(Text(statement.outcome, _COLOURS[statement.outcome]), statement.subject, Text(statement.words))
+            row.add_row(
+                Text(statement.outcome, _COLOURS[statement.outcome]), statement.subject, Text(harmless(statement.words))
+            )
             console.print(row)
     if counts["error"]:
         say(console, "Not yet: what is marked error will go wrong. Change it and ask again.")

@@ -20,16 +20,17 @@ from leeward.telemetry.alerts import Alert
 from leeward.training.trade_metrics import Score
 from leeward.training.trainer import Progress
 
-__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "say"]
+__all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "harmless", "say"]
+
+
+def harmless(text: str) -> str:
+    """Lines that may hold what a file from elsewhere says: nothing in them steers the terminal."""
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def say(console: Console, text: str) -> None:
-    """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup.
-
-    What a file from elsewhere holds may be among them, so that nothing in them steers the terminal.
-    """
-    lines = "\n".join(printable(line) for line in text.split("\n"))
-    console.print(lines, highlight=False, soft_wrap=True, markup=False)
+    """Print lines as they are: a path or a command is never wrapped, coloured or taken for markup."""
+    console.print(harmless(text), highlight=False, soft_wrap=True, markup=False)
 
 
 class View(Protocol):
@@ -50,7 +51,7 @@ class Silent:
     def alert(self, alert: Alert) -> None:
         """A line on stderr, for errors alone."""
         if alert.severity == "error":
-            sys.stderr.write(f"{alert.line}\n")
+            sys.stderr.write(f"{printable(alert.line)}\n")
 
     def __enter__(self) -> Self:
         return self

@@ -102,8 +102,8 @@ class Risk(Frozen):
     ent_coef: float = Field(
         0.03,
         ge=0,
-        description="discrete actions: weight of the entropy bonus at the start, falling to 0, where neither "
-        "`ent_coef` nor `entropy` is given; 0: none",
+        description="discrete actions: weight of the entropy bonus at the start, falling to 0, where "
+        "`ent_coef` is 0 and no `entropy` is given; 0: none",
     )
     lr_scale_end: PositiveFloat | None = Field(
         0.3, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"

@@ -204,6 +204,15 @@ class Settings(LearnerSettings):
     def _one_or_several(cls, value: Any) -> Any:
         return one_or_several(value)
 
+    @model_validator(mode="after")
+    def _one_process_goes_back(self) -> "Settings":
+        if self.health.rollback and self.n_jobs > 1:
+            raise ValueError(
+                f"health.rollback works with one process, and n_jobs is {self.n_jobs}; set n_jobs to 1, or use "
+                "health.strict"
+            )
+        return self
+
     @property
     def tail_alpha(self) -> float:
         """The tail that `levels` look at."""

@@ -2,7 +2,7 @@
 
 SB3's own keys keep their names and meanings. Whoever measures something imports its constant and returns the number
 under it; names as text appear where numbers leave the program, and nothing is ever read back out of a logger.
-When a number is a sign of trouble is said by the rules in `health`; `docs/metrics.md` is generated from both.
+When a number is a sign of trouble is said by `rules`; `docs/metrics.md` is generated from both.
 """
 
 import re

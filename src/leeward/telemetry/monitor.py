@@ -115,6 +115,12 @@ class Monitor:
         self._past.clear()
         self._pending.clear()
 
+    @property
+    def error_lasts(self) -> bool:
+        """Whether a rule of the gravest kind holds, whether or not it was told again."""
+        errors = (rule for rule in RULES.values() if rule.severity == "error" and rule.judge is not None)
+        return any(self._states[rule.name].streak >= rule.persistence for rule in errors)
+
     def since(self, alert: Alert) -> int:
         """The update in which what the alert tells of was first there."""
         return self._states[alert.name].since or alert.update

@@ -5,6 +5,7 @@ scaler.json          what was fitted on train      progress.csv every logged met
 bars.npz             times and closes it was trained on
 checkpoints/<update>/  model.zip and the env's state    best/   the checkpoint with the best validation score
 backtest/<split>/    results                        tensorboard/, report.html
+alerts.jsonl         what the health rules said     audit.md, audit.json
 """
 
 import errno

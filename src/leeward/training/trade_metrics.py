@@ -1,5 +1,6 @@
 """The trading metrics of a rollout, from the env's info arrays."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -39,6 +40,10 @@ class TradeMetrics:
 
     def __init__(self, bars_per_year: float, alpha: float, *, cash_rate: float) -> None:
         self.bars_per_year, self.alpha, self.cash_rate = bars_per_year, alpha, cash_rate
+        self.begin()
+
+    def begin(self) -> None:
+        """A rollout begins; what one that was given up had brought is forgotten."""
         self.steps: dict[str, list[NDArray[np.float64]]] = {key: [] for key in _KEYS}
 
     def step(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
@@ -49,7 +54,7 @@ class TradeMetrics:
     def read(self) -> tuple[Numbers, Score]:
         """The metrics of the rollout, and the four numbers that are shown; starts anew."""
         arrays = {key: np.stack(values) for key, values in self.steps.items()}  # (T, B)
-        self.steps = {key: [] for key in _KEYS}
+        self.begin()
         returns = arrays["step_return"]
         simple = np.expm1(returns)
         year, idle = self.bars_per_year, self.cash_rate / self.bars_per_year
@@ -63,7 +68,8 @@ class TradeMetrics:
             metrics.TRADE_TURNOVER: float(arrays["turnover"].mean()),
             metrics.TRADE_EXPOSURE: float(arrays["exposure"].mean()),
             metrics.TRADE_N_TRADES: float(arrays["n_trades"].sum()),
-            metrics.TRADE_SHARPE: score.sharpe,
             metrics.TRADE_MAX_DRAWDOWN: score.max_drawdown,
         }
+        if math.isfinite(score.sharpe):  # an account that never moves has none
+            numbers[metrics.TRADE_SHARPE] = score.sharpe
         return numbers, score

@@ -170,6 +170,7 @@ def _last_good(
             continue
         for line in damaged:
             notice(f"{line}. Going on from {place} instead.")
+        model.guard.keep(model_file(place))
         return model, state
     raise CheckpointError("\n".join([*damaged, f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"]))
 
@@ -254,6 +255,7 @@ class _Session(BaseCallback):
         self.began, self.began_at = time.monotonic(), self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
+        self.trades.begin()
         if self._agent.n_rollouts > self.updates:  # after an update of this process; not if a round had to be repeated
             self.updates += 1
             self._between_updates(last=False)

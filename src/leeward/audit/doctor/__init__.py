@@ -1,2 +1,1 @@
-"""Before a long run: will it go well here? Small tasks with known answers, the machine, the data, and how long it "
-"takes."""
+"""Before a long run: will it go well here? Small tasks with known answers, the machine, the data, and the time."""

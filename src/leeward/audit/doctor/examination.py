@@ -89,8 +89,8 @@ def _versions() -> Statement:
 
 
 def _threads(config: RunConfig) -> Statement:
-    cores, jobs, threads = len(os.sched_getaffinity(0)), config.ppo.n_jobs, torch.get_num_threads()
-    words = f"{_count(cores, 'core')} for this process, torch uses {_count(threads, 'thread')}, ppo.n_jobs {jobs}"
+    cores, jobs, threads = os.cpu_count() or 1, config.ppo.n_jobs, torch.get_num_threads()
+    words = f"{_count(cores, 'core')}, torch uses {_count(threads, 'thread')}, ppo.n_jobs {jobs}"
     if jobs > cores:
         return Statement(
             "threads", "warning", f"{words}: more processes than cores; set ppo.n_jobs to {cores} or fewer"

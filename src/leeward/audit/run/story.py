@@ -75,7 +75,7 @@ def alerts_tell(alerts: list[Alert]) -> Iterator[Fault]:
         yield Fault(
             _OF_ALERT.get(str(worst.get("severity")), "medium"),
             f"Alert {name}: {worst.get('message', 'it fired')}",
-            f"It fired {when}.{measured if value is not None else ''} Likely cause: "
+            f"It fired {when}.{measured if worst.get('metric') and value is not None else ''} Likely cause: "
             f"{worst.get('cause') or 'not stated'}.",
             str(worst.get("remedy") or "See docs/metrics.md."),
         )
