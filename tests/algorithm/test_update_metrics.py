@@ -296,6 +296,7 @@ def test_the_gradient_norm_of_a_memory_is_that_of_one_layer():
         (1.0, 101.0, 1 / 101, 1.0, (0.0, 0.0)),
         (1.0, 0.0, None, 0.0, (0.0, 1.0)),  # dead, and no ratio of 10^30
         (0.9e-8, 1.0, None, 0.0, (1.0, 0.0)),
+        (1.0, 0.9e-8, None, 0.0, (0.0, 1.0)),
         (1.1e-8, 1e-8, 1.1, 0.0, (0.0, 0.0)),
     ],
 )
