@@ -19,7 +19,9 @@ from benchmarks.speed.run import N_STEPS, WORKLOADS, build
 
 from leeward import DistributionalPPO
 
-LIMITS = {"64 envs": 2.5, "128 quantiles": 2.5, "no memory": 5.0}
+# The ratio depends on the machine too: with 128 quantiles the same code has 1.6 on one and 2.4 on another, whose matrix
+# products are faster and whose search in sorted targets is not. A table of all pairs has more than 10.
+LIMITS = {"64 envs": 2.5, "128 quantiles": 3.5, "no memory": 5.0}
 ROUNDS = 3
 
 
