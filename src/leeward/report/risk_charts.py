@@ -14,6 +14,7 @@ from leeward.report.figure import Figure, Trace, color, in_sight, level, numbers
 __all__ = ["tails_chart", "sharpes_chart", "differences_chart", "timing_chart"]
 
 _HEADROOM = 1.2  # of the highest bar: the label above must not cover it
+_ROOM_FOR_LABEL = 0.1  # of the rows: likewise
 
 
 def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
@@ -25,6 +26,7 @@ def tails_chart(splits: Mapping[str, StoredBacktest]) -> Figure:
     drawn = [value for trace in traces for value in trace["x"] if value is not None]
     if first.limit is not None and in_sight(first.limit, drawn):
         layout |= level(first.limit, f"limit {percent(first.limit)}")
+        layout["yaxis"]["range"][1] += _ROOM_FOR_LABEL * len(splits)
     elif first.limit is not None:
         note += f" The limit of {percent(first.limit)} is far below."
     return Figure("tails", "Tail in and out of sample", note, traces, layout)
