@@ -13,7 +13,7 @@ from leeward import DistributionalPPO
 
 __all__ = ["main"]
 
-_EXTRAS = ("numba", "pandas", "plotly", "ccxt", "pyarrow", "ray", "pytest")
+_EXTRAS = ("pandas", "plotly", "ccxt", "pyarrow", "ray", "pytest")
 
 
 def main() -> int:

@@ -34,9 +34,11 @@ ARROWS: dict[str, set[str]] = {
 # third-party package: the only places that may import it.
 TORCH_FREE = ("market", "env")
 RAY_ONLY = ("training/population", "training/distributed")
-TRADING_EXTRA = {"numba", "pandas", "plotly", "jinja2", "arch"}
+TRADING_EXTRA = {"pandas", "plotly", "jinja2", "arch"}
 # What `leeward.audit.model` needs is there without the extra: these parts of the audit know the learning chain alone.
 AUDIT_CORE = ("audit/__init__.py", "audit/findings.py", "audit/checks.py", "audit/engine/")
+# The demonstration prints a table, and is a script; the one equation that is compiled is so in a file of its own.
+BESIDE_TORCH = {("maths/__main__.py", "rich")} | {("maths/quantile_compiled.py", name) for name in ("numba", "numpy")}
 CORE = ("errors", "durable", "config", "telemetry", "maths", "networks", "optim", "rollout", "algorithm")
 
 
@@ -86,8 +88,7 @@ def _forbidden(place: Path, package: str, top: str, rest: list[str]) -> str | No
             return "the model part of an audit installs without the extra [trading]"
         return None if not rest or rest[0] == "__version__" or rest[0] in reach(package) else "no arrow leads there"
     if package == "maths" and top != "torch" and top not in sys.stdlib_module_names:
-        # The demonstration prints a table; it is a script, not an equation.
-        return None if (where, top) == ("maths/__main__.py", "rich") else "equations need torch and nothing else"
+        return None if (where, top) in BESIDE_TORCH else "equations need torch and nothing else"
     if package in TORCH_FREE and top in {"torch", "stable_baselines3", "sb3_contrib"} and where != "env/sb3.py":
         return "the trading chain runs without torch; the adapter is env/sb3.py"
     if top == "ray" and not where.startswith(RAY_ONLY):

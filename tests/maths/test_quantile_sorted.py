@@ -11,16 +11,26 @@ from torch.testing import assert_close
 
 from leeward.errors import ArgumentError, ShapeError
 from leeward.maths.quantile import huber_loss, tail_levels, uniform_levels
-from leeward.maths.quantile_sorted import SortedTargets, sort_targets, sorted_huber_loss
+from leeward.maths.quantile_sorted import SortedTargets, sort_targets, sorted_huber_loss, with_sums
 
 F64 = torch.float64
 S, L, C, N = 2, 3, 4, 5  # rows on two axes, critics, levels: all different, and different from the targets
 
 
 def on_sorted(quantiles, targets, levels, kappa):  # (..., C, N), (..., M) -> (..., C), and its gradient
+    return by(sort_targets(targets, kappa=kappa), quantiles, levels, kappa)
+
+
+def on_sums(quantiles, targets, levels, kappa):
+    """By running sums, as on a device that is no CPU."""
+    return by(with_sums(targets.sort(-1).values, squares=kappa > 0.0), quantiles, levels, kappa)
+
+
+def by(prepared, quantiles, levels, kappa):
     leaf = quantiles.clone().requires_grad_()
-    loss = sorted_huber_loss(leaf, sort_targets(targets, squares=kappa > 0.0), levels, kappa=kappa)
-    return loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]
+    loss = sorted_huber_loss(leaf, prepared, levels, kappa=kappa)
+    weights = torch.arange(1.0, loss.numel() + 1.0, dtype=loss.dtype).reshape(loss.shape)  # every row pulls otherwise
+    return loss.detach(), torch.autograd.grad((weights * loss).sum(), leaf)[0] / weights.unsqueeze(-1)
 
 
 def on_the_table(quantiles, targets, levels, kappa):  # the same by the reference
@@ -30,10 +40,14 @@ def on_the_table(quantiles, targets, levels, kappa):  # the same by the referenc
     return loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]
 
 
+FORMS = (on_sorted, on_sums)
+
+
 def assert_equal(quantiles, targets, levels, kappa, *, atol):
-    found, expected = (form(quantiles, targets, levels, kappa) for form in (on_sorted, on_the_table))
-    for ours, reference in zip(found, expected, strict=True):
-        assert_close(ours, reference, rtol=0, atol=atol)
+    expected = on_the_table(quantiles, targets, levels, kappa)
+    for form in FORMS:
+        for ours, reference in zip(form(quantiles, targets, levels, kappa), expected, strict=True):
+            assert_close(ours, reference, rtol=0, atol=atol)
 
 
 def normal(*shape, seed=0, dtype=F64):
@@ -51,7 +65,7 @@ def halves(*shape, seed=0, dtype=F64):
 def test_by_hand():
     # κ = 0. Critic 1, quantiles 0, 2: τ=.25 on 1, 3: .25, .75 -> .5. τ=.75: −1 -> .25, 1 -> .75 -> .5. Mean .5
     # Critic 2, quantiles 1, 4: τ=.25: 0, .5 -> .25. τ=.75: −3 -> .75, −1 -> .25 -> .5. Mean .375
-    quantiles, targets = tensor([[0.0, 2.0], [1.0, 4.0]]), sort_targets(tensor([3.0, 1.0]), squares=False)
+    quantiles, targets = tensor([[0.0, 2.0], [1.0, 4.0]]), sort_targets(tensor([3.0, 1.0]), kappa=0.0)
     found = sorted_huber_loss(quantiles, targets, tensor([0.25, 0.75]), kappa=0.0)
     assert_close(found, tensor([0.5, 0.375]))
 
@@ -64,11 +78,12 @@ def test_value_and_gradient_of_standardised_returns_are_those_of_the_table(n_tar
     assert_equal(draw(S, L, C, N, seed=1), draw(S, L, n_targets, seed=2), levels, kappa, atol=1e-12)
 
 
-def test_where_the_numbers_lie_in_memory_does_not_matter():
+@pytest.mark.parametrize("kappa", [0.0, 0.7])
+def test_where_the_numbers_lie_in_memory_does_not_matter(kappa):
     quantiles, targets, (levels, _) = normal(L, S, C, N, seed=1), normal(L, S, 7, seed=2), uniform_levels(N)
-    turned = on_sorted(quantiles.transpose(0, 1), targets.transpose(0, 1), levels, 0.7)
-    for found, expected in zip(turned, on_sorted(quantiles, targets, levels, 0.7), strict=True):
-        assert torch.equal(found, expected.transpose(0, 1))
+    turned = on_sorted(quantiles.transpose(0, 1), targets.transpose(0, 1), levels, kappa)
+    for found, expected in zip(turned, on_sorted(quantiles, targets, levels, kappa), strict=True):
+        assert_close(found, expected.transpose(0, 1), rtol=0, atol=1e-15)
 
 
 near = st.floats(-4, 4) | st.integers(-8, 8).map(lambda x: x / 2)
@@ -107,14 +122,15 @@ def test_a_small_kappa_costs_digits_in_proportion_to_the_squared_spread_over_it(
 def test_in_float32_they_agree_to_its_digits_in_the_sizes_training_uses(kappa, of_loss, of_gradient):
     levels, _ = tail_levels(32, 0.05)
     quantiles, targets = normal(96, 2, 32, seed=1, dtype=torch.float32), normal(96, 33, seed=2, dtype=torch.float32)
-    loss, gradient = on_sorted(quantiles, targets, levels, kappa)
-    assert loss.dtype == gradient.dtype == torch.float32
     exact, slope = on_the_table(quantiles.double(), targets.double(), levels.float().double(), kappa)
-    assert_close(loss.double(), exact, rtol=0, atol=of_loss)
-    assert_close(gradient.double(), slope, rtol=0, atol=of_gradient)
+    for form in FORMS:
+        loss, gradient = form(quantiles, targets, levels, kappa)
+        assert loss.dtype == gradient.dtype == torch.float32
+        assert_close(loss.double(), exact, rtol=0, atol=of_loss)
+        assert_close(gradient.double(), slope, rtol=0, atol=of_gradient)
 
 
-@pytest.mark.parametrize("kappa", [0.1, 1.0])
+@pytest.mark.parametrize("kappa", [0.0, 0.1, 1.0])
 def test_float32_keeps_its_digits_far_from_zero(kappa):
     # Returns around 1000 with spread 1: uncentred sums of squares would be 1e6 and lose the spread.
     targets, quantiles = (1000.0 + normal(5, *shape, dtype=torch.float32) for shape in ((33,), (1, 7)))
@@ -130,9 +146,10 @@ def test_targets_that_equal_a_quantile_are_not_below_it(n_targets, dtype):
     zeros = torch.signbit(targets[targets == 0.0])
     assert bool(zeros.any()) and not bool(zeros.all())
     levels, _ = uniform_levels(9)
-    _, gradient = on_sorted(quantiles, targets, levels, 0.0)
     below = (targets[..., None, None, :] < quantiles.unsqueeze(-1)).sum(-1)
-    assert_close(gradient, ((below / n_targets - levels) / 9).to(dtype), rtol=0, atol=1e-7)
+    for form in FORMS:
+        _, gradient = form(quantiles, targets, levels, 0.0)
+        assert_close(gradient, ((below / n_targets - levels) / 9).to(dtype), rtol=0, atol=1e-7)
 
 
 # --- at work ---------------------------------------------------------------------------------------------------------
@@ -141,7 +158,7 @@ def test_targets_that_equal_a_quantile_are_not_below_it(n_targets, dtype):
 def test_descent_on_the_loss_finds_the_quantiles_of_a_normal():
     levels, _ = tail_levels(12, 0.05, n_tail=4)
     targets = torch.from_numpy(stats.norm.ppf((np.arange(4000) + 0.5) / 4000))
-    prepared = sort_targets(targets, squares=True)
+    prepared = sort_targets(targets, kappa=0.01)
     q = torch.zeros(12, dtype=F64, requires_grad=True)
     optimiser = torch.optim.Adam([q], lr=0.05)
     for _ in range(600):
@@ -162,9 +179,9 @@ def test_what_is_not_finite_stays_visible_in_its_own_row(poison, kappa):
             targets[1, 2] = poison
         else:
             quantiles[1, 0, 2] = poison
-        ready = sort_targets(targets, squares=kappa > 0.0)
-        loss = sorted_huber_loss(quantiles, ready, levels, kappa=kappa).squeeze(-1)
-        assert torch.isfinite(loss).tolist() == [True, False], spoilt
+        for form in FORMS:
+            loss, _ = form(quantiles, targets, levels, kappa)
+            assert torch.isfinite(loss.squeeze(-1)).tolist() == [True, False], (spoilt, form)
 
 
 @pytest.mark.parametrize(
@@ -194,17 +211,24 @@ def test_what_is_not_finite_stays_visible_in_its_own_row(poison, kappa):
 def test_the_loss_names_what_is_wrong(quantiles, targets, n_levels, kappa, message):
     levels, _ = uniform_levels(n_levels)
     with pytest.raises(ArgumentError, match=message):
-        sorted_huber_loss(quantiles, sort_targets(targets, squares=True), levels, kappa=kappa)
+        sorted_huber_loss(quantiles, sort_targets(targets, kappa=kappa), levels, kappa=kappa)
 
 
-def test_targets_without_squares_serve_the_pinball_loss_alone():
-    ready, (levels, _) = sort_targets(torch.zeros(2, 5), squares=False), uniform_levels(3)
+@pytest.mark.parametrize(
+    ("ready", "message"),
+    [
+        (sort_targets(torch.zeros(2, 5), kappa=0.0), "and these were prepared for kappa = 0"),
+        (with_sums(torch.zeros(2, 5), squares=False), "kappa > 0 needs targets with sums of squares"),
+    ],
+)
+def test_what_was_prepared_for_the_pinball_loss_serves_it_alone(ready, message):
+    levels, _ = uniform_levels(3)
     assert isinstance(ready, SortedTargets) and ready.second is None
-    with pytest.raises(ArgumentError, match="kappa > 0 needs targets prepared with squares=True"):
+    with pytest.raises(ArgumentError, match=message):
         sorted_huber_loss(torch.zeros(2, 1, 3), ready, levels, kappa=1.0)
 
 
 def test_a_wrong_shape_is_a_shape_error():
-    ready, (levels, _) = sort_targets(torch.zeros(4, 5), squares=False), uniform_levels(3)
+    ready, (levels, _) = sort_targets(torch.zeros(4, 5), kappa=0.0), uniform_levels(3)
     with pytest.raises(ShapeError):
         sorted_huber_loss(torch.zeros(2, 1, 3), ready, levels, kappa=0.0)

@@ -221,6 +221,27 @@ MUTANTS = [
         "torch.searchsorted(ordered.contiguous(), thresholds.detach().flatten(-2).contiguous())",
         "torch.searchsorted(ordered.contiguous(), thresholds.detach().flatten(-2).contiguous(), right=True)",
     ),
+    row(
+        "A-math3 compiled pinball flipped",
+        "quantile_compiled:_pass",
+        "lean = below[n] - M * np.float64(levels[n])",
+        "lean = below[n] - M * (1.0 - np.float64(levels[n]))",
+        test="quantile_sorted",
+    ),
+    row(
+        "A-math3 compiled: a target on its quantile is below it",
+        "quantile_compiled:_pass",
+        "np.int32(t < q[n])",
+        "np.int32(t <= q[n])",
+        test="quantile_sorted",
+    ),
+    row(
+        "A-math3 compiled: the gradient of all rows alike",
+        "quantile_compiled:_Pinball.backward",
+        "gradient.unsqueeze(-1) * slope",
+        "gradient.mean() * slope",
+        test="quantile_sorted",
+    ),
     row("A-math3 sum over levels", "quantile_sorted:sorted_huber_loss", "loss.mean(-1) / M", "loss.sum(-1) / M"),
     row(
         "A-math3 kappa not divided out",
@@ -236,7 +257,7 @@ MUTANTS = [
     ),
     row(
         "float32 sums not centred",
-        "quantile_sorted:sort_targets",
+        "quantile_sorted:with_sums",
         "centred = values - values[..., values.shape[-1] // 2, None]",
         "centred = values",
     ),

@@ -13,7 +13,7 @@ from leeward.errors import LeewardError, MissingExtra, printable
 
 __all__ = ["audit", "backtest", "data_check", "data_fetch", "doctor", "explain", "main", "report", "train", "verify"]
 
-_EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
+_EXTRAS = dict.fromkeys(("pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
     "ccxt": "exchange",
     "pyarrow": "parquet",

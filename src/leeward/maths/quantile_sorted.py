@@ -1,7 +1,8 @@
 """The quantile Huber loss of `quantile.huber_loss` without its (N, M) table: what training uses.
 
 Once the targets are sorted, every count and sum under the table is a difference of running sums. Cost: a sort of the
-targets once per rollout, then O(N log M) for each row and critic; the tests prove value and gradient equal.
+targets once per rollout, then O(N log M) for each row and critic; the tests prove value and gradient equal. For κ = 0
+on a CPU `quantile_compiled` needs neither the sums nor the search.
 """
 
 from typing import NamedTuple
@@ -12,21 +13,28 @@ from torch import Tensor
 from leeward.errors import ArgumentError, ShapeError
 from leeward.maths.checks import check_last_axis, check_not_negative
 
-__all__ = ["SortedTargets", "sort_targets", "sorted_huber_loss"]
+__all__ = ["SortedTargets", "sort_targets", "sorted_huber_loss", "with_sums"]
 
 
 class SortedTargets(NamedTuple):
     """What the quantile loss needs of M targets: sorted, and running sums of (t − c), c the middle one."""
 
     values: Tensor  # (..., M)
-    first: Tensor  # (..., M + 1), Σ (t − c) over the smallest 0, 1, ..., M
+    first: Tensor | None  # (..., M + 1), Σ (t − c) over the smallest 0, 1, ..., M; None: the compiled loss needs none
     second: Tensor | None  # (..., M + 1), Σ (t − c)², for κ > 0
 
 
-def sort_targets(targets: Tensor, *, squares: bool) -> SortedTargets:  # (..., M)
-    """Prepare targets for `sorted_huber_loss`, once per rollout; `squares` are needed for κ > 0 only."""
+def sort_targets(targets: Tensor, *, kappa: float) -> SortedTargets:  # (..., M)
+    """Prepare targets for `sorted_huber_loss` with this κ, once per rollout."""
     check_last_axis(targets=targets)
     values = targets.sort(-1).values
+    if kappa == 0.0 and values.device.type == "cpu":
+        return SortedTargets(values, None, None)
+    return with_sums(values, squares=kappa > 0.0)
+
+
+def with_sums(values: Tensor, *, squares: bool) -> SortedTargets:  # (..., M), sorted
+    """Running sums of sorted targets; of their squares too, which κ > 0 needs."""
     # Centred on the middle target, so that float32 sums of squares keep their digits.
     centred = values - values[..., values.shape[-1] // 2, None]
 
@@ -57,6 +65,12 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
     check_not_negative(kappa=kappa)
     M, shape = ordered.shape[-1], quantiles.shape
     levels = levels.to(quantiles.dtype)
+    if targets.first is None:
+        if kappa > 0.0:
+            raise ArgumentError("kappa > 0 needs targets prepared for it, and these were prepared for kappa = 0")
+        from leeward.maths.quantile_compiled import pinball_loss  # numba is loaded when training needs it
+
+        return pinball_loss(quantiles, ordered, levels)
     q = quantiles - ordered[..., M // 2, None, None]  # (..., C, N), centred like the sums
     total = targets.first[..., -1:, None]  # (..., 1, 1)
 
@@ -73,7 +87,7 @@ def sorted_huber_loss(quantiles: Tensor, targets: SortedTargets, levels: Tensor,
         loss = torch.addcmul(levels * total - first, q, count - M * levels)
     else:
         if targets.second is None:
-            raise ArgumentError("kappa > 0 needs targets prepared with squares=True")
+            raise ArgumentError("kappa > 0 needs targets with sums of squares")
         low_index, low = below(quantiles - kappa)
         high_index, high = below(quantiles + kappa)
         low_first, high_first = (sums(targets.first, i) for i in (low_index, high_index))

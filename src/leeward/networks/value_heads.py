@@ -233,11 +233,11 @@ class QuantileCritic(LinearCritic):
         return (raw * self.weights).sum(-1) * std + mean
 
     def encode(self, samples: Tensor, *, kappa: float) -> Encoded:
-        return quantile_sorted.sort_targets(self._standardised(samples), squares=kappa > 0.0)
+        return quantile_sorted.sort_targets(self._standardised(samples), kappa=kappa)
 
     def loss(self, raw: Tensor, targets: Encoded, *, kappa: float) -> Tensor:
         ordered, first, second = targets
-        assert ordered is not None and first is not None
+        assert ordered is not None
         ready = quantile_sorted.SortedTargets(ordered, first, second)
         return quantile_sorted.sorted_huber_loss(raw, ready, self.levels, kappa=kappa)
 
