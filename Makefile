@@ -4,9 +4,10 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RAY := $(VENV)/.installed-ray
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check mutants faults speed fuzz kills accidents soak wheel licences clean
+.PHONY: help install demo test ray lint types check mutants faults speed fuzz kills accidents soak wheel licences clean
 
 help: ## show this list
 	@echo "Leeward: trading agents that know their own tail risk."
@@ -30,6 +31,9 @@ demo: $(STAMP) ## train on real market data, backtest out of sample, write repor
 test: $(STAMP) ## run the tests (WORKERS=2 processes)
 	@# By file, so that what a file sets up is set up once; those that take longest come first (tests/conftest.py).
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+ray: $(RAY) ## what needs Ray or Optuna: install them, and run their tests where the network is the loopback alone
+	@tools/alone.sh $(BIN)/python -m pytest -m ray
 
 lint: $(STAMP) ## ruff: lint and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -85,3 +89,7 @@ $(STAMP): pyproject.toml constraints.txt requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+$(RAY): $(STAMP) requirements-ray.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-ray.txt
+	@touch $(RAY)

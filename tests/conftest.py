@@ -1,9 +1,12 @@
-"""Settings every test shares, and the order of files."""
+"""Settings every test shares, the order of files, and where Ray may start."""
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+from tests.support.alone import is_alone, refuse
 
 # With several workers each takes the next file when it has done its last: begun first, these leave nobody alone at the
 # end. Order matters little, as long as the longest is here and the last files are short.
@@ -25,3 +28,17 @@ settings.load_profile("leeward")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+def pytest_configure() -> None:
+    if not is_alone():
+        os.environ["RAY_RUNTIME_ENV_HOOK"] = f"{refuse.__module__}.{refuse.__name__}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("ray") is None:
+        return
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: make ray")
+    if not is_alone():
+        pytest.skip("Ray starts in tests only where the network is the loopback alone: make ray")

@@ -54,6 +54,8 @@ def test_every_key_is_reachable_by_set(key):
     default = EVERY_KEY[key]
     config = load_config(None, [f"{key}={yaml.safe_dump(plain(default), default_flow_style=True).splitlines()[0]}"])
     assert at(config, key) == default
+    if key == "gym.kwargs":  # whatever the env takes
+        return
     with pytest.raises(ConfigError, match=key.split(".")[-1]):
         load_config(None, [f"{key}={{such: [a value], as: [this]}}"])
 

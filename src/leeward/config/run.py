@@ -1,14 +1,24 @@
 """The config of a whole run: data, environment, learner, checkpoints. `configs/reference.yaml` shows every key."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from leeward.config.base import Frozen
 from leeward.config.health import Health
 from leeward.config.learning import Optimizer, Risk
 from leeward.config.settings import LearnerSettings, one_or_several
 from leeward.config.trading import DataConfig, EnvConfig
+from leeward.config.tune import GymConfig, TuneConfig, put
 
 __all__ = ["BacktestConfig", "CheckpointConfig", "PPOConfig", "PolicyConfig", "RunConfig", "ValidationConfig"]
 
@@ -109,12 +119,16 @@ class BacktestConfig(Frozen):
     n_offsets: PositiveInt = Field(1000, le=1_000_000, description="shifts of the timing null")
 
 
+_MARKET = ("data", "env")  # what `gym` replaces
+
+
 class RunConfig(Frozen):
     """Everything a run depends on, apart from versions and hardware."""
 
     seed: int = Field(0, ge=0, lt=2**32, description="of the network, the noise, the minibatches and the episodes")
     data: DataConfig = DataConfig()
     env: EnvConfig = EnvConfig()
+    gym: GymConfig | None = Field(None, description="an env of Gymnasium instead of `data` and `env`; None: a market")
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()
     risk: tuple[Risk, ...] = Field(
@@ -124,12 +138,61 @@ class RunConfig(Frozen):
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     backtest: BacktestConfig = BacktestConfig()
+    tune: TuneConfig | None = Field(
+        None, description="what a population searches; see docs/population.md; None: nothing"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_kind_of_env(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("gym") is not None:
+            given = [name for name in _MARKET if name in values]
+            if given:
+                raise ValueError(f"gym: an env of Gymnasium replaces {' and '.join(given)}; leave one of them out")
+        return values
 
     @model_validator(mode="after")
     def _limit_is_a_log_return(self) -> "RunConfig":
-        for each in self.risk:
+        for each in self.risk if self.gym is None else ():
             each.check_log_return()
         return self
+
+    @model_validator(mode="after")
+    def _scores_are_of_a_market(self) -> "RunConfig":
+        score = None if self.tune is None else self.tune.score
+        if self.gym is not None and (score is not None or self.validation.score != "growth"):
+            raise ValueError(
+                "an env of Gymnasium has one score, the mean return of its episodes; leave tune.score and "
+                "validation.score out"
+            )
+        if score == "growth_within_limit" and self.risk[0].limit is None:
+            raise ValueError("tune.score: growth_within_limit needs a limit, and risk.limit is None")
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_searched_is_allowed(self) -> "RunConfig":
+        for key, dimension in {} if self.tune is None else self.tune.space.items():
+            for value in dimension.ends:
+                self._part_with(key, value, where=f"tune.space: {key}")
+        return self
+
+    def with_values(self, values: Mapping[str, Any]) -> "RunConfig":
+        """This config with some settings changed, by their keys of a config: ppo.learning_rate, risk.proportional."""
+        changed = self
+        for key, value in values.items():
+            changed = changed.model_copy(update=changed._part_with(key, value, where=key))
+        return changed
+
+    def _part_with(self, key: str, value: Any, *, where: str) -> dict[str, Any]:
+        section, *path = key.split(".")
+        if section == "risk" and not path[0].isdecimal():
+            path = ["0", *path]  # as a config with one limit has it
+        return {section: put(getattr(self, section), path, value, where=where)}
+
+    @model_serializer(mode="wrap")
+    def _written_without_what_is_replaced(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written = handler(self)
+        return {name: part for name, part in written.items() if self.gym is None or name not in _MARKET}
 
     @field_validator("risk", mode="before")
     @classmethod
