@@ -18,7 +18,7 @@ from leeward.config.load import load_config
 from leeward.errors import RunDirectoryError, UnhealthyTraining
 from leeward.market import prepare
 from leeward.telemetry.metrics import REGISTRY, VALUE_DEV
-from leeward.training import logs
+from leeward.training import logs, tasks
 from leeward.training.checkpoints import load_model, read_trainer_state
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
@@ -158,6 +158,30 @@ def test_checkpoints_that_meet_the_limit_come_first():
     assert ranks("null", "growth", wild, calm, calmer) == [wild, calm, calmer]
     assert ranks(-0.02, "growth", calmer, wild, calm) == [calm, calmer, wild]
     assert ranks(-0.001, "growth", wild, calm, calmer) == [calmer, calm, wild], "none meets it: the mildest tail"
+
+
+def test_the_limit_is_one_on_train_too():
+    beyond, within = Score(0.5, 2.0, -0.3, -0.01, train_cvar=-0.021), Score(0.1, 1.0, -0.1, -0.01, train_cvar=-0.019)
+    assert ranks(-0.02, "growth", beyond, within) == [within, beyond]
+    assert ranks(-0.015, "growth", beyond, within) == [within, beyond], "none meets it: the mildest tail"
+    assert ranks(-0.03, "growth", within, beyond) == [beyond, within]
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", "MlpLstmPolicy"])
+def test_the_tail_on_train_is_that_of_the_policy_as_it_is_used(policy, tmp_path, monkeypatch):
+    run, market, seen = train_here(
+        tmp_path / "run", f"policy.name={policy}", "risk.limit=-0.02", "data.n_bars=3000", "ppo.n_steps=40"
+    )
+    config, agent = run.config(), load_model(run.best)
+    whole = run_policy(agent, market, config.env, split="train", alpha=0.05, with_outlook=False)
+    best = read_trainer_state(run.best)["best"]["score"]
+    assert best["train_cvar"] == pytest.approx(whole.performance(0.05).cvar, rel=1e-6)
+    assert {progress.validation.train_cvar for progress in seen if progress.validation} != {None}
+    # Of a long split a part is looked at, in episodes that begin anywhere.
+    monkeypatch.setattr(tasks, "_TAIL_STEPS", 1500)
+    some = MarketTask(config, market)._tail_on_train(agent)
+    assert some != best["train_cvar"]
+    assert some == pytest.approx(best["train_cvar"], rel=0.25)
 
 
 def test_an_account_that_never_moved_is_no_hindrance_to_a_better_one():

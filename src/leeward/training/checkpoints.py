@@ -7,7 +7,7 @@ holds the SHA-256 of its files, so that one that is damaged later is not taken f
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _MODEL, _ENV, _STATE = "model.zip", "env.safetensors", "state.json"
+_SCORES = (Score, EpisodeScore)
 _SUMS_SINCE = 4  # the format whose directories have sums
 
 
@@ -158,8 +159,13 @@ def _is_count(value: Any) -> bool:
 def _is_best(value: Any) -> bool:
     if value is None:
         return True
-    kinds = [{field.name for field in fields(kind)} for kind in (Score, EpisodeScore)]
     score = value.get("score") if isinstance(value, dict) else None
     return (
-        isinstance(score, dict) and score.keys() in kinds and all(type(each) in (int, float) for each in score.values())
+        isinstance(score, dict)
+        and any(_needed(kind) <= score.keys() <= {field.name for field in fields(kind)} for kind in _SCORES)
+        and all(type(each) in (int, float) for each in score.values())
     )
+
+
+def _needed(kind: type[Score | EpisodeScore]) -> set[str]:
+    return {field.name for field in fields(kind) if field.default is MISSING}

@@ -117,15 +117,18 @@ class MarketTask:
         return Scored(score, numbers, windows, _median(windows))
 
     def _tail_on_train(self, agent: DistributionalPPO) -> float:
-        """Of the deterministic policy, in episodes that begin at random bars: as much of it as one rollout shows, so
-        that long bars take no longer."""
-        env = self.env(seed=0)
+        """Of the deterministic policy: over the whole split, or, where that is long, in episodes from random bars."""
+        alpha = self.config.risk[0].alpha
+        if self.market.split("train").n_decisions <= _TAIL_STEPS:
+            whole = run_policy(agent, self.market, self.config.env, split="train", alpha=alpha, with_outlook=False)
+            return whole.performance(alpha).cvar
+        env: Any = self.env(seed=0)
         seen, memory, starts, returns = env.reset(), None, np.ones(env.num_envs, dtype=bool), []
         for _ in range(-(-_TAIL_STEPS // env.num_envs)):
-            actions, memory = agent.predict(seen, memory, starts, deterministic=True)  # type: ignore[arg-type]
+            actions, memory = agent.predict(seen, memory, starts, deterministic=True)
             seen, _, starts, _ = env.step(actions)
             returns.append(env.info_arrays["step_return"].copy())
-        return float(statistics.cvar(np.concatenate(returns), alpha=self.config.risk[0].alpha))
+        return float(statistics.cvar(np.concatenate(returns), alpha=alpha))
 
     def rank(self, score: Score) -> tuple[bool, float]:
         """Those that meet the limit on train and on validation come first, by their score; without one that does, the

@@ -27,7 +27,7 @@ class Score:
     train_cvar: float | None = None  # the same on train, where a limit binds; None without one
 
     def as_dict(self) -> dict[str, float]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
