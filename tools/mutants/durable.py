@@ -265,6 +265,13 @@ MUTANTS = [
         f"{YAML}::test_a_text_that_no_config_is_gives_one_clean_line[base 60]",
     ),
     row(
+        "a number that begins with 0 is read to the base 8",
+        "config/yaml_text:_number",
+        "int(node.value, _BASES.get(node.value[:2], 10))",
+        "loader.construct_yaml_int(node)",
+        f"{YAML}::test_numbers_are_those_of_yaml_1_2_and_come_back_equal",
+    ),
+    row(
         "a text counts as the number it spells",
         "config/base:Frozen._plain_numbers",
         "_holds_text(plain) and _takes_numbers_alone(cls, name)",
