@@ -10,10 +10,12 @@ import pytest
 
 from leeward.durable import SUMS, sha256
 from leeward.errors import CheckpointError, RunDirectoryError
-from leeward.training.checkpoints import load_model, newest_steps, read_files, read_steps, read_trainer_state
+from leeward.training.checkpoints import load_model, newest_whole, read_files, read_steps, read_trainer_state
 from leeward.training.run_dir import RunDir
 from leeward.training.trainer import replay_one_update, train
 from leeward.training.verification import examine_run
+
+from ..support.tiny_runs import leeward_here
 
 FILES = ("model.zip", "env.safetensors", "state.json", SUMS)
 
@@ -109,6 +111,26 @@ def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
         replay_one_update(run, run.market())
 
 
+def test_where_the_newest_checkpoint_is_damaged_an_update_is_replayed_from_the_one_before(run):
+    older, newest = run.checkpoint_list()
+    flip(newest / "env.safetensors")
+    code, out, err = leeward_here("train", "--resume", str(run.path), "--verify", "--quiet")
+    assert code == 0, err
+    said = [line for line in out.splitlines() if "older" in line or str(older) in line]
+    assert [line.split(". ")[-1] for line in said] == [
+        "No update is replayed from it.",
+        said[1],
+        f"Going on from {older} instead.",
+    ]
+    assert said[0].startswith(f"{newest / 'env.safetensors'}: damaged")
+    assert said[1].startswith(f"Update 11 was replayed from {older}: ") and said[1].endswith("bit for bit.")
+    for place in run.checkpoint_list():
+        flip(place / "state.json")
+    told: list[str] = []
+    assert replay_one_update(run, run.market(), told.append).startswith("Nothing was replayed")
+    assert len(told) == 2
+
+
 def test_verify_names_what_is_damaged(run):
     assert all(problem is None for _, problem in examine_run(run))
     parts = [str(part.relative_to(run.path)) for part, _ in examine_run(run)]
@@ -134,8 +156,9 @@ def test_a_checkpoint_that_is_exchanged_after_it_was_checked_is_not_what_is_load
 def test_a_run_whose_newest_checkpoint_is_damaged_can_be_extended(run):
     older, newest = run.checkpoint_list()
     flip(newest / "model.zip")
-    assert newest_steps([older, newest]) == read_steps(older) > 0
-    assert newest_steps([newest]) == 0
+    steps, damaged = newest_whole([older, newest], read_steps)
+    assert steps == read_steps(older) > 0 and len(damaged) == 1 and str(newest) in damaged[0]
+    assert newest_whole([newest], read_steps) == (None, damaged)
 
 
 @pytest.mark.parametrize(

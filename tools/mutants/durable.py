@@ -98,7 +98,7 @@ MUTANTS = [
     ),
     row(
         "a damaged checkpoint ends a run",
-        "training/trainer:_last_good",
+        "training/checkpoints:newest_whole",
         "continue",
         "raise",
         f"{DAMAGED}::test_a_damaged_newest_checkpoint_is_passed_over_and_named[model.zip]",

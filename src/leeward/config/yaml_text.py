@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from leeward.errors import ConfigError
+from leeward.errors import ConfigError, one_line
 
 __all__ = ["read", "write"]
 
@@ -95,4 +95,4 @@ def read(content: bytes, *, where: str) -> Any:
     try:
         return yaml.load(content.decode("utf-8-sig"), _Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, AttributeError) as error:
-        raise ConfigError(f"{where}not YAML: {' '.join(str(error).split())[:300]}") from None
+        raise ConfigError(f"{where}not YAML: {one_line(error)}") from None

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from leeward.errors import DataError, MissingExtra
+from leeward.errors import DataError, MissingExtra, one_line
 from leeward.market.json_rows import json_frames
 from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
@@ -312,7 +312,7 @@ def _read_parquet(path: Path) -> Table:
         TypeError,
         AttributeError,
     ) as error:
-        message = f"not a readable Parquet or Feather file: {' '.join(str(error).split())[:200]}"
+        message = f"not a readable Parquet or Feather file: {one_line(error)}"
         return _unreadable(path, "binary", message)
     if frame.empty:
         return _unreadable(path, "empty", "there is no bar in it")

@@ -30,9 +30,10 @@ from leeward.optim.build import OPTIMIZERS
 from leeward.telemetry.alerts import Alert, announce
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
 from leeward.training.checkpoints import (
+    Files,
     load_model,
     model_file,
-    read_files,
+    newest_whole,
     read_trainer_state,
     restore_env,
     take_weights,
@@ -158,57 +159,62 @@ def _last_good(
     checkpoints: list[Path], env: TradingVecEnv, notice: Callable[[str], None]
 ) -> tuple[DistributionalPPO, dict[str, Any]]:
     """Model, env and trainer of the newest checkpoint that is whole; those that are not are named."""
-    damaged = []
-    for place in reversed(checkpoints):
-        try:
-            files = read_files(place)
-            model = load_model(files, env)
-            restore_env(files, env)
-            state = read_trainer_state(files)
-        except CheckpointError as error:
-            damaged.append(str(error))
-            continue
-        for line in damaged:
-            notice(f"{line}. Going on from {place} instead.")
-        model.guard.keep(model_file(place))
-        return model, state
-    raise CheckpointError("\n".join([*damaged, f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"]))
+
+    def take(files: Files) -> tuple[Path, DistributionalPPO, dict[str, Any]]:
+        model = load_model(files, env)
+        restore_env(files, env)
+        return files.place, model, read_trainer_state(files)
+
+    taken, damaged = newest_whole(checkpoints, take)
+    if taken is None:
+        end = f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"
+        raise CheckpointError("\n".join([*damaged, end]))
+    place, model, state = taken
+    for line in damaged:
+        notice(f"{line}. Going on from {place} instead.")
+    model.guard.keep(model_file(place))
+    return model, state
 
 
-def replay_one_update(run: RunDir, market: Market) -> str:
+def replay_one_update(run: RunDir, market: Market, notice: Callable[[str], None] = warnings.warn) -> str:
     """Train one update from a checkpoint, keep nothing of it, and compare its metrics with those that were logged.
 
-    Returns what was found, in words; raises where a metric has another value than the one that was logged.
+    Returns what was found, in words; raises where a metric has another value than the one that was logged. `notice` is
+    told which checkpoints are damaged: an older one is replayed instead.
     """
     config, logged = run.config(), ProgressFile.rows_of(run.progress_file)
     found: dict[str, float] = {}
     run.sweep()
-    for place in reversed(run.checkpoint_list()):
-        files = read_files(place)
-        state = read_trainer_state(files)
+
+    def take(files: Files) -> tuple[Path, DistributionalPPO, dict[str, Any], dict[str, str]] | None:
         env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
-        model = load_model(files, env)
+        model, state = load_model(files, env), read_trainer_state(files)
+        restore_env(files, env)
         steps = model.num_timesteps + config.ppo.n_steps * config.ppo.n_envs
         row = next((row for row in logged if int(float(row[TOTAL_TIMESTEPS.name])) == steps), None)
-        if row is None:
-            continue
-        restore_env(files, env)
-        model.guard.on_alert = lambda alert: None  # it was told when the update was first made
-        session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
-        model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
-        try:
-            model.learn(
-                config.ppo.total_steps - model.num_timesteps,
-                callback=session,
-                reset_num_timesteps=False,
-                log_interval=1,
-            )
-        except _Done:
-            pass
-        finally:
-            model.processes.stop()
-        return _compared(run, place, state["updates"] + 1, row, found)
-    return "Nothing was replayed: no update after a kept checkpoint is in progress.csv."
+        return None if row is None else (files.place, model, state, row)
+
+    taken, damaged = newest_whole(run.checkpoint_list(), take)
+    for line in damaged:
+        notice(f"{line}. No update is replayed from it.")
+    if taken is None:
+        return "Nothing was replayed: no update after a whole checkpoint is in progress.csv."
+    place, model, state, row = taken
+    model.guard.on_alert = lambda alert: None  # it was told when the update was first made
+    session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
+    model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
+    try:
+        model.learn(
+            config.ppo.total_steps - model.num_timesteps,
+            callback=session,
+            reset_num_timesteps=False,
+            log_interval=1,
+        )
+    except _Done:
+        pass
+    finally:
+        model.processes.stop()
+    return _compared(run, place, state["updates"] + 1, row, found)
 
 
 def _compared(run: RunDir, place: Path, update: int, row: dict[str, str], found: dict[str, float]) -> str:
