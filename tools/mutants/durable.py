@@ -18,6 +18,13 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "the processes of envs are waited for without end",
+        "rollout/collector:Collector.__init__",
+        "watch_processes(env)",
+        "pass",
+        "rollout/test_env_processes.py::test_training_watches_its_envs_from_the_first_reset_on",
+    ),
+    row(
         "a file's names are imported",
         f"{MANIFEST}:_find",
         "sys.modules.get(module)",
