@@ -293,6 +293,27 @@ MUTANTS = [
         f"{YAML}::test_numbers_are_those_of_yaml_1_2_and_come_back_equal",
     ),
     row(
+        "a part of Parquet expands without end",
+        "market/arrow_sizes:of_parquet",
+        "sum(size for chunk in chunks for size in _pages(content, chunk))",
+        "sum(chunk[6] for chunk in chunks)",
+        f"{BARS}::test_sizes_are_those_of_the_parts_and_not_what_the_end_of_a_file_says_of_them",
+    ),
+    row(
+        "a part of Feather expands without end",
+        "market/arrow_sizes:of_arrow_message",
+        "length if stated < 0 else stated",
+        "length",
+        f"{BARS}::test_parquet_and_feather_that_would_expand_are_refused_before_they_do[one long text-feather]",
+    ),
+    row(
+        "a text stands for as many rows as point to it",
+        "market/arrow_files:_check_texts",
+        "longest > _LONGEST_TEXT",
+        "False",
+        f"{BARS}::test_parquet_and_feather_that_would_expand_are_refused_before_they_do[a text for many rows-feather]",
+    ),
+    row(
         "JSON is read however deep it is",
         "market/json_rows:json_frames",
         "RecursionError",
@@ -302,7 +323,7 @@ MUTANTS = [
     row(
         "a line has cells without end",
         "market/reading:_read_text",
-        "cells > _MOST_COLUMNS",
+        "cells > MOST_COLUMNS",
         "False",
         f"{BARS}::test_a_file_that_cannot_be_read_is_a_problem[wide]",
     ),
