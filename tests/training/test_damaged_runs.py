@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leeward.algorithm.checkpoint import VERSION, read_checkpoint
 from leeward.durable import SUMS, sha256
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.training.checkpoints import load_model, newest_whole, read_files, read_steps, read_trainer_state
@@ -17,6 +18,7 @@ from leeward.training.verification import examine_run
 
 from ..support.tiny_runs import leeward_here
 
+STORED = Path(__file__).parents[1] / "support" / "files"
 FILES = ("model.zip", "env.safetensors", "state.json", SUMS)
 
 
@@ -86,13 +88,30 @@ def test_a_state_that_nothing_of_ours_wrote_is_refused(text, run):
         read_trainer_state(place)
 
 
-def test_a_run_directory_of_format_3_goes_on_to_its_end(tmp_path):
-    files = Path(__file__).parents[1] / "support" / "files" / "format_3" / "run"
-    old = RunDir(shutil.copytree(files, tmp_path / "old"))
-    assert not (old.checkpoint_list()[-1] / SUMS).exists()
+def run_of_format(number, folder):
+    """A copy of a run that was stopped after its sixth update, as the version of that format wrote it."""
+    return RunDir(shutil.copytree(STORED / f"format_{number}" / "run", folder / "old"))
+
+
+@pytest.mark.parametrize("number", range(3, VERSION + 1))
+def test_a_run_directory_of_every_format_goes_on_to_its_end(number, tmp_path):
+    old = run_of_format(number, tmp_path)
+    assert read_checkpoint(old.best / "model.zip")[0]["written_as"] == number
+    assert (old.checkpoint_list()[-1] / SUMS).exists() == (number >= 4)
     train(old, old.market(), lambda progress: None, resume=True, notice=lambda line: None)
     assert [place.name for place in old.checkpoint_list()] == ["00000006", "00000008"]
     assert json.loads((old.checkpoint_list()[-1] / SUMS).read_text()).keys() == set(FILES) - {SUMS}
+
+
+def test_a_run_of_other_versions_goes_on_and_they_are_named(tmp_path):
+    run = run_of_format(VERSION, tmp_path)
+    versions = run.record()["versions"]
+    run.update_record(versions=versions | {"python": "3.99.0", "torch": "1.0.0"})
+    told: list[str] = []
+    train(run, run.market(), lambda progress: None, resume=True, notice=told.append)
+    (words,) = [line for line in told if line.startswith("Exact to the bit only with the same versions: ")]
+    assert "python 3.99.0 then, " in words and "torch 1.0.0 then, " in words
+    assert run.checkpoint_list()[-1].name == "00000008"
 
 
 def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):

@@ -18,6 +18,13 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "durations follow a clock that may be set",
+        "algorithm/ppo:DistributionalPPO.dump_logs",
+        "time.monotonic() - self._began",
+        "(time.time_ns() - self.start_time) / 1e9",
+        "algorithm/test_sb3_machinery.py::test_a_clock_that_is_set_while_training_changes_no_duration",
+    ),
+    row(
         "the processes of envs are waited for without end",
         "rollout/collector:Collector.__init__",
         "watch_processes(env)",
