@@ -28,7 +28,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "checkpoint"
         seconds: dict[str, list[float]] = {"save": [], "load": [], "directory": [], "resume": []}
-        for _ in range(15):
+        for _ in range(20):
             for name, work in (
                 ("save", lambda: model.save(place.with_suffix(".zip"))),
                 ("load", lambda: DistributionalPPO.load(place.with_suffix(".zip"), device="cpu")),
@@ -42,7 +42,10 @@ def main() -> int:
         needed = sum(t.nbytes for name, t in tensors.items() if name.startswith(("policy/", "optimizer/")))
         size = (place / "model.zip").stat().st_size
     medians = {name: float(np.median(each)) for name, each in seconds.items()}
-    print(", ".join(f"{name} {1000 * value:.0f} ms" for name, value in medians.items()) + " of processor time")
+    print(
+        ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in medians.items())
+        + " of processor time, medians of 20; waiting for the disk is not in it"
+    )
     print(f"{size:,} bytes, {size / needed:.2f} times weights and optimiser")
     return 0 if max(medians.values()) <= _MOST_SECONDS and size <= _MOST_TIMES * needed else 1
 

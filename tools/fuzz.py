@@ -166,7 +166,7 @@ def configs(cases: int, rng: random.Random, folder: Path) -> Iterator[Case]:
 
 
 def data(cases: int, rng: random.Random, folder: Path) -> Iterator[Case]:
-    """Files of bars: cells that are nonsense, damaged text, gzip and Parquet, odd separators and line ends."""
+    """Files of bars: cells that are nonsense, damaged text, gzip, Parquet and Feather, odd separators and line ends."""
     times = pd.date_range("2020-01-01", periods=60, freq="D")
     price = 100 + np.arange(60) * 0.1
     frame = pd.DataFrame({"time": times.astype(str), "tic": "AAA", "open": price, "high": price + 1, "low": price - 1,
@@ -175,8 +175,9 @@ def data(cases: int, rng: random.Random, folder: Path) -> Iterator[Case]:
     cells = ["", "nan", "-1", "0", "inf", "1e400", "text", "3000-01-01", "1600-01-01", "2020-02-30", "202401020930",
              "=1+1", "<b>", "x" * 70, "x" * 140_000, '"', "\x1b[31m", "2020-01-02 10:00+05", "12/31/2020",
              "99999999999999999999"]  # fmt: skip
-    parquet = io.BytesIO()
-    frame.to_parquet(parquet)
+    binary = {"case.parquet": io.BytesIO(), "case.feather": io.BytesIO()}
+    frame.to_parquet(binary["case.parquet"])
+    frame.to_feather(binary["case.feather"])
 
     def read(name: str, content: bytes) -> str:
         path = folder / name
@@ -203,7 +204,8 @@ def data(cases: int, rng: random.Random, folder: Path) -> Iterator[Case]:
         elif kind == 3:
             case = ("case.csv.gz", _damaged(gzip.compress(text.encode()), rng))
         else:
-            case = ("case.parquet", _damaged(parquet.getvalue(), rng))
+            name = rng.choice(list(binary))
+            case = (name, _damaged(binary[name].getvalue(), rng))
         yield f"{case[0]} {case[1][:40]!r}", lambda case=case: read(*case)  # type: ignore[misc]
 
 

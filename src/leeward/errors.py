@@ -35,8 +35,12 @@ __all__ = [
     "UnhealthyTraining",
     "WorkerFault",
     "did_you_mean",
+    "one_line",
     "printable",
 ]
+
+
+_LONGEST = 500  # characters of an error that is told in another one
 
 
 class LeewardError(Exception):
@@ -100,6 +104,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line and not without end: a library may quote a whole file in its own."""
+    return " ".join(str(error).split())[:_LONGEST]
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import time
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from stable_baselines3.common.callbacks import (
     StopTrainingOnRewardThreshold,
 )
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import KVWriter, Logger, configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize, VecTransposeImage
@@ -294,6 +295,35 @@ def test_every_update_is_logged_under_sb3s_names_the_last_one_too(tmp_path):
     # Files of one second are read in the order of their names, where the tenth comes before the ninth.
     found = sorted((e.step, e.value) for e in events.Scalars("train/n_updates"))
     assert found == [(64, 4.0), (96, 6.0), (128, 8.0)]
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600], ids=["back", "ahead"])
+def test_a_clock_that_is_set_while_training_changes_no_duration(jump, monkeypatch):
+    true, read = time.time_ns, [0]
+
+    def set_again_and_again() -> int:
+        read[0] += 1
+        return true() + read[0] * jump * 10**9
+
+    monkeypatch.setattr(time, "time_ns", set_again_and_again)
+    monkeypatch.setattr(time, "time", lambda: set_again_and_again() / 1e9)
+    model = build("MlpPolicy", vector())
+    model.set_logger(Logger(None, [shown := Shown()]))
+    model.learn(96)
+    assert read[0] > 0 and len(shown.rows) == 3
+    assert all(0 <= row["time/time_elapsed"] < 3600 and row["time/fps"] < 1e6 for row in shown.rows)
+
+
+class Shown(KVWriter):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        self.rows.append(dict(key_values))
+
+    def close(self) -> None: ...
 
 
 def test_a_logger_that_is_set_stays(tmp_path):

@@ -115,10 +115,10 @@ def test_a_text_is_no_number_whatever_it_spells(key, number):
 
 
 def test_numbers_are_those_of_yaml_1_2_and_come_back_equal(tmp_path):
-    text = b"[3e-4, 1E5, 1.5e3, -.5, 1:30, 1_000, '7']"
+    text = b"[3e-4, 1E5, 1.5e3, -.5, 1:30, 1_000, '7', 010, -08, 0o10, 0x1F, 0b11, 1__0]"
     values = yaml_text.read(text, where="")
-    assert values == [0.0003, 100000.0, 1500.0, -0.5, "1:30", 1000, "7"]
-    texts = [*values, "1e5", "3e-4", ".5", "2020-01-01", "null", "", "000001"]
+    assert values == [0.0003, 100000.0, 1500.0, -0.5, "1:30", 1000, "7", 10, -8, 8, 31, "0b11", "1__0"]
+    texts = [*values, "1e5", "3e-4", ".5", "2020-01-01", "null", "", "000001", "010", "0o10", "0x1F", "1_0"]
     assert yaml_text.read(yaml_text.write(texts).encode(), where="") == texts
     config = load_config(None, ["data.assets={'1e5': '3e-4', '000001': null}", "ppo.learning_rate=3e-4"])
     (tmp_path / "c.yaml").write_text(dump_config(config))

@@ -7,6 +7,8 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
@@ -101,6 +103,7 @@ GOOD = HEADER + "".join(f"2024-01-{day:02d},10,11,9,10,5\n" for day in range(1, 
             "no bars in this archive; expected files ending in .csv",
         ),
         ("a.csv", HEADER + "2024-01-02" + ",1" * 10_001 + "\n", "a line has 10,001 cells"),
+        ("a.csv", 'time\topen\t"\n2024-01-02;10;11;9;10\n2024-01-03;10;11;9;10', "the file has a header and no bar"),
     ],
     ids=[
         "bom",
@@ -113,11 +116,12 @@ GOOD = HEADER + "".join(f"2024-01-{day:02d},10,11,9,10,5\n" for day in range(1, 
         "deep",
         "zip in a zip",
         "wide",
+        "words above no bars",
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_problem(name, content, words, tmp_path):
     source = written(tmp_path / name, content)
-    assert words in str(check(source)[0])
+    assert words in str(check(source)[-1])
     with pytest.raises(DataError, match=words):
         load(source)
 
@@ -140,6 +144,73 @@ def test_parquet_without_rows_and_with_rows_it_cannot_hold_is_a_problem(tmp_path
     assert "says that it has 12,000,000 rows" in str(check(str(tmp_path / "b.parquet"))[0])
     (tmp_path / "c.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
     assert "not a readable Parquet or Feather file" in str(check(str(tmp_path / "c.parquet"))[0])
+
+
+def repeated(value, rows):
+    """A column of one value, which is stored once."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([value]))
+
+
+BOMBS = {
+    "rows": ({"close": pa.array(np.zeros(9_000_000))}, "says that it has 9,000,000 rows"),
+    "rows of nothing": ({"close": pa.nulls(10**7)}, "says that it has 10,000,000 rows"),
+    "one long text": ({"asset": pa.array(["x" * (1 << 27)])}, "expand to 134,217,7"),
+    "a text for many rows": ({"asset": repeated("x" * 10_001, 50_000)}, "a text of 10,001 bytes in column 'asset'"),
+    "columns": ({f"c{i}": pa.array([1.0]) for i in range(10_001)}, "10,001 columns; a file of bars has at most 10,000"),
+    "lists alone": ({"close": pa.array([np.zeros(1000)])}, "no column of numbers, dates or texts"),
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+@pytest.mark.parametrize("name", BOMBS)
+def test_parquet_and_feather_that_would_expand_are_refused_before_they_do(name, kind, tmp_path):
+    columns, words = BOMBS[name]
+    path = tmp_path / f"a.{kind}"
+    write = pyarrow.parquet.write_table if kind == "parquet" else pyarrow.feather.write_feather
+    write(pa.table(columns), path, compression="zstd")
+    before = pa.default_memory_pool().max_memory()
+    found = check(str(path))
+    assert len(found) == 1 and words in str(found[0]) and "\n" not in str(found[0])
+    assert pa.default_memory_pool().max_memory() - before < 1 << 24
+
+
+def test_sizes_are_those_of_the_parts_and_not_what_the_end_of_a_file_says_of_them(tmp_path):
+    size = 1 << 27
+    path = tmp_path / "a.parquet"
+    table = pa.table({"asset": pa.array(["x" * size])})
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+    content = path.read_bytes()
+    stated = pyarrow.parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
+    # As Thrift writes 2n: seven bits a byte, the last without the eighth. The lie says 1, in as many bytes.
+    true = bytes(2 * stated >> shift & 127 | (128 if shift < 28 else 0) for shift in range(0, 35, 7))
+    assert content.count(true) == 2, "of the column and of its group"
+    path.write_bytes(content.replace(true, b"\x82\x80\x80\x80\x00"))
+    assert pyarrow.parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size == 1
+    assert "expand to 134,217,7" in str(check(str(path))[0])
+
+
+def test_texts_that_share_their_beginnings_are_refused_since_their_size_is_not_told(tmp_path):
+    names = pa.array(["x" * 1000 + str(i) for i in range(100)])
+    encoding = {"use_dictionary": False, "column_encoding": {"asset": "DELTA_BYTE_ARRAY"}}
+    for version in ("1.0", "2.0"):
+        pyarrow.parquet.write_table(
+            pa.table({"asset": names}), tmp_path / "a.parquet", data_page_version=version, **encoding
+        )
+        assert "texts that share their beginnings" in str(check(str(tmp_path / "a.parquet"))[0])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_columns_that_are_no_cells_are_left_out_and_texts_stay_texts(kind, tmp_path):
+    frame = bars(pd.date_range("2024-01-01", periods=30).astype(str), tic="A")
+    expected = load(frame)
+    path = tmp_path / f"a.{kind}"
+    for text in ("object", "category"):
+        table = pa.Table.from_pandas(frame.astype({"tic": text, "time": text}), preserve_index=False)
+        table = table.append_column("notes", pa.array([[1, 2]] * 30))
+        (pyarrow.parquet.write_table if kind == "parquet" else pyarrow.feather.write_feather)(table, path)
+        found = load(str(path))
+        assert found.fingerprint == expected.fingerprint
+        assert any("left out: notes" in str(problem) for problem in found.problems)
 
 
 def test_a_panel_that_would_be_nearly_empty_is_refused():

@@ -1,7 +1,7 @@
 """Envs in processes of their own: one that dies or hangs is named, and nobody waits for it for ever."""
 
 import os
-import time
+import signal
 from typing import Any
 
 import gymnasium
@@ -13,49 +13,103 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 from leeward.errors import EnvironmentFault
 from leeward.rollout import env_processes
 
+from ..support.small_models import build
+
+LIVE, DIE, HANG, RAISE = range(4)
+ENDS = {  # order -> the env that gets it, and what is said
+    DIE: (1, "the process of env 1 ended with exit code 7; look at its output above"),
+    HANG: (0, r"env 0 has not answered for 0\.1 s; it hangs or is too slow"),  # the first to be heard
+    RAISE: (1, "the process of env 1 ended with exit code 1; look at its output above"),
+}
+
 
 class Mortal(gymnasium.Env[Any, Any]):
-    """Dies or hangs when its action says so."""
+    """Raises, dies or hangs when it is told to: by an action or by an option of a reset."""
 
-    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(3)
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(4)
 
     def reset(self, *, seed=None, options=None):
+        self.obey((options or {}).get("order", 0))
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        if action == 1:
-            os._exit(7)
-        if action == 2:
-            time.sleep(60)
+        self.obey(action)
         return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def obey(self, order):
+        if order == DIE:
+            os._exit(7)
+        if order == HANG:
+            signal.pause()
+        if order == RAISE:
+            raise ZeroDivisionError("of the env")
+
+    def action_masks(self):
+        return np.ones(4, bool)
 
 
 @pytest.fixture
-def envs():
-    made = VecMonitor(SubprocVecEnv([Mortal] * 2, start_method="fork"))
-    made.reset()
-    yield made
-    for process in made.unwrapped.processes:
+def start():
+    """A function that makes so many envs in processes; they end with the test."""
+    made: list[SubprocVecEnv] = []
+
+    def started(n_envs: int) -> VecMonitor:
+        made.append(SubprocVecEnv([Mortal] * n_envs, start_method="fork"))
+        return VecMonitor(made[-1])
+
+    yield started
+    for process in (process for envs in made for process in envs.processes):
         process.kill()
         process.join()
 
 
-def test_a_step_is_that_of_the_envs(envs):
-    seen, rewards, dones, infos = env_processes.step_envs(envs, np.zeros(2, int))
+@pytest.fixture
+def watched(start):
+    envs = start(2)
+    env_processes.watch_processes(envs)
+    return envs
+
+
+def test_a_step_and_a_reset_are_those_of_the_envs(watched):
+    seen, rewards, dones, infos = watched.step(np.zeros(2, int))
     assert seen.shape == (2, 1) and not dones.any() and len(infos) == len(rewards) == 2
+    assert watched.reset().shape == (2, 1)
+    assert all(masks.all() for masks in watched.env_method("action_masks"))
+
+
+def test_processes_are_watched_once_and_other_envs_are_left_alone(watched):
+    remotes = watched.unwrapped.remotes
+    env_processes.watch_processes(watched)
+    assert watched.unwrapped.remotes is remotes
     plain = DummyVecEnv([Mortal])
-    plain.reset()
-    assert env_processes.step_envs(plain, np.zeros(1, int))[0].shape == (1, 1)
+    env_processes.watch_processes(plain)
+    assert plain.reset().shape == (1, 1)
 
 
-def test_an_env_whose_process_dies_is_named(envs):
-    with pytest.raises(EnvironmentFault, match="the process of env 1 ended with exit code 7"):
-        env_processes.step_envs(envs, np.array([0, 1]))
+@pytest.mark.parametrize("order", ENDS, ids=["dies", "hangs", "raises"])
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_an_env_that_cannot_answer_is_named(call, order, watched, monkeypatch):
+    watched.reset()
+    if order == HANG:
+        monkeypatch.setattr(env_processes, "PATIENCE", 0.1)
+    env, words = ENDS[order]
+    orders = [LIVE, LIVE]
+    orders[env] = order
+    watched.set_options([{"order": each} for each in orders])
+    with pytest.raises(EnvironmentFault, match=words):
+        watched.step(np.array(orders)) if call == "step" else watched.reset()
 
 
-def test_an_env_that_hangs_is_named(envs, monkeypatch):
-    monkeypatch.setattr(env_processes, "PATIENCE", 0.3)
-    began = time.monotonic()
-    with pytest.raises(EnvironmentFault, match=r"env 1 has not answered a step for 0\.3 s"):
-        env_processes.step_envs(envs, np.array([0, 2]))
-    assert time.monotonic() - began < 10
+def test_an_env_that_is_dead_already_is_named_when_it_is_asked(watched):
+    watched.unwrapped.processes[1].kill()
+    watched.unwrapped.processes[1].join()
+    with pytest.raises(EnvironmentFault, match="the process of env 1 ended with exit code -9"):
+        watched.reset()
+
+
+def test_training_watches_its_envs_from_the_first_reset_on(start):
+    envs = start(1)
+    model = build("MlpPolicy", envs)
+    envs.unwrapped.processes[0].kill()
+    with pytest.raises(EnvironmentFault, match="the process of env 0 ended with exit code -9"):
+        model.learn(16)

@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leeward.algorithm.checkpoint import VERSION, read_checkpoint
 from leeward.durable import SUMS, sha256
 from leeward.errors import CheckpointError, RunDirectoryError
-from leeward.training.checkpoints import load_model, newest_steps, read_files, read_steps, read_trainer_state
+from leeward.training.checkpoints import load_model, newest_whole, read_files, read_steps, read_trainer_state
 from leeward.training.run_dir import RunDir
 from leeward.training.trainer import replay_one_update, train
 from leeward.training.verification import examine_run
 
+from ..support.tiny_runs import leeward_here
+
+STORED = Path(__file__).parents[1] / "support" / "files"
 FILES = ("model.zip", "env.safetensors", "state.json", SUMS)
 
 
@@ -84,13 +88,30 @@ def test_a_state_that_nothing_of_ours_wrote_is_refused(text, run):
         read_trainer_state(place)
 
 
-def test_a_run_directory_of_format_3_goes_on_to_its_end(tmp_path):
-    files = Path(__file__).parents[1] / "support" / "files" / "format_3" / "run"
-    old = RunDir(shutil.copytree(files, tmp_path / "old"))
-    assert not (old.checkpoint_list()[-1] / SUMS).exists()
+def run_of_format(number, folder):
+    """A copy of a run that was stopped after its sixth update, as the version of that format wrote it."""
+    return RunDir(shutil.copytree(STORED / f"format_{number}" / "run", folder / "old"))
+
+
+@pytest.mark.parametrize("number", range(3, VERSION + 1))
+def test_a_run_directory_of_every_format_goes_on_to_its_end(number, tmp_path):
+    old = run_of_format(number, tmp_path)
+    assert read_checkpoint(old.best / "model.zip")[0]["written_as"] == number
+    assert (old.checkpoint_list()[-1] / SUMS).exists() == (number >= 4)
     train(old, old.market(), lambda progress: None, resume=True, notice=lambda line: None)
     assert [place.name for place in old.checkpoint_list()] == ["00000006", "00000008"]
     assert json.loads((old.checkpoint_list()[-1] / SUMS).read_text()).keys() == set(FILES) - {SUMS}
+
+
+def test_a_run_of_other_versions_goes_on_and_they_are_named(tmp_path):
+    run = run_of_format(VERSION, tmp_path)
+    versions = run.record()["versions"]
+    run.update_record(versions=versions | {"python": "3.99.0", "torch": "1.0.0"})
+    told: list[str] = []
+    train(run, run.market(), lambda progress: None, resume=True, notice=told.append)
+    (words,) = [line for line in told if line.startswith("Exact to the bit only with the same versions: ")]
+    assert "python 3.99.0 then, " in words and "torch 1.0.0 then, " in words
+    assert run.checkpoint_list()[-1].name == "00000008"
 
 
 def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
@@ -107,6 +128,26 @@ def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
     run.progress_file.write_text("\n".join([header, *lines[:10], ",".join(cells), *lines[11:], ""]))
     with pytest.raises(CheckpointError, match=r"update 11, replayed, differs from progress\.csv in 1 of \d+ metrics"):
         replay_one_update(run, run.market())
+
+
+def test_where_the_newest_checkpoint_is_damaged_an_update_is_replayed_from_the_one_before(run):
+    older, newest = run.checkpoint_list()
+    flip(newest / "env.safetensors")
+    code, out, err = leeward_here("train", "--resume", str(run.path), "--verify", "--quiet")
+    assert code == 0, err
+    said = [line for line in out.splitlines() if "older" in line or str(older) in line]
+    assert [line.split(". ")[-1] for line in said] == [
+        "No update is replayed from it.",
+        said[1],
+        f"Going on from {older} instead.",
+    ]
+    assert said[0].startswith(f"{newest / 'env.safetensors'}: damaged")
+    assert said[1].startswith(f"Update 11 was replayed from {older}: ") and said[1].endswith("bit for bit.")
+    for place in run.checkpoint_list():
+        flip(place / "state.json")
+    told: list[str] = []
+    assert replay_one_update(run, run.market(), told.append).startswith("Nothing was replayed")
+    assert len(told) == 2
 
 
 def test_verify_names_what_is_damaged(run):
@@ -134,8 +175,9 @@ def test_a_checkpoint_that_is_exchanged_after_it_was_checked_is_not_what_is_load
 def test_a_run_whose_newest_checkpoint_is_damaged_can_be_extended(run):
     older, newest = run.checkpoint_list()
     flip(newest / "model.zip")
-    assert newest_steps([older, newest]) == read_steps(older) > 0
-    assert newest_steps([newest]) == 0
+    steps, damaged = newest_whole([older, newest], read_steps)
+    assert steps == read_steps(older) > 0 and len(damaged) == 1 and str(newest) in damaged[0]
+    assert newest_whole([newest], read_steps) == (None, damaged)
 
 
 @pytest.mark.parametrize(

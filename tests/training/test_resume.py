@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tools.runs import EVERYTHING
 
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.training.logs import ProgressFile, TensorBoardFile
@@ -106,12 +107,12 @@ def test_tensorboard_reads_processes_in_their_order_whatever_the_clock_said(tmp_
     assert events(tmp_path / "tensorboard") == {"a": [*a, (800, pytest.approx(800.48))]}
 
 
-def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopped(tmp_path):
+def test_two_jobs_with_everything_on_interrupted_killed_and_resumed_equal_two_that_were_never_stopped(tmp_path):
     whole, run = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")
     start = ("train", "--data", "sample:synthetic", "--jobs", "2", "--quiet")
-    code, _, err = leeward_here(*start, "--run-dir", str(whole.path), *settings())
+    code, _, err = leeward_here(*start, "--run-dir", str(whole.path), *settings(*EVERYTHING))
     assert code == 0, err
-    first = leeward(*start, "--run-dir", str(run.path), *settings(), start_new_session=True)
+    first = leeward(*start, "--run-dir", str(run.path), *settings(*EVERYTHING), start_new_session=True)
     while not run.checkpoint_list() and first.poll() is None:
         time.sleep(0.002)
     os.killpg(first.pid, signal.SIGINT)  # as a terminal does: every process of the run gets it
@@ -124,3 +125,18 @@ def test_two_jobs_interrupted_killed_and_resumed_equal_two_that_were_never_stopp
     assert_equal_checkpoints(whole.checkpoint_list()[-1], run.checkpoint_list()[-1])
     assert_equal_checkpoints(whole.best, run.best)
     assert len(rows(run)) == 12 and rows(run) == rows(whole)
+    assert_everything_moved(run)
+
+
+def assert_everything_moved(run):
+    """Otherwise the comparison above would prove little: all that has a state was on, and had done something."""
+    older, newest = (read_checkpoint(place / "model.zip") for place in run.checkpoint_list())
+    parts = ("actor_memory", "critic_memory", "value_heads.0", "value_heads.1", "risk_heads", "observation_normaliser")
+    for part in (*(f"policy/{name}." for name in parts), "optimizer/0/utility", "vgs/variance", "rollout/memory/0"):
+        names = [name for name in newest[1] if name.startswith(part)]
+        assert names and any(not torch.equal(older[1][name], newest[1][name]) for name in names), part
+    multipliers = [manifest["state"]["risk"]["constraints"][0]["multiplier"] for manifest, _ in (older, newest)]
+    assert 0.0 < multipliers[0] != multipliers[1] > 0.0
+    assert newest[0]["exact"] is True and len(newest[0]["rng_of_jobs"]) == 1
+    last = rows(run)[-2]  # the rate falls to 0 in the last
+    assert all(float(last[name]) > 0.0 for name in ("adversary/epsilon", "upgd/noise_rms", "risk/multiplier"))

@@ -464,8 +464,8 @@ MUTANTS = [
     row(
         "audit: the newest checkpoint is taken, whole or not",
         f"{SUBJECT}:_place",
-        "read_files(place)",
-        "pass",
+        "newest_whole(places, lambda files: files.place)",
+        "(places[-1], [])",
         f"{BROKEN}[half a checkpoint]",
     ),
     row(

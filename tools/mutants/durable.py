@@ -18,6 +18,20 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "durations follow a clock that may be set",
+        "algorithm/ppo:DistributionalPPO.dump_logs",
+        "time.monotonic() - self._began",
+        "(time.time_ns() - self.start_time) / 1e9",
+        "algorithm/test_sb3_machinery.py::test_a_clock_that_is_set_while_training_changes_no_duration",
+    ),
+    row(
+        "the processes of envs are waited for without end",
+        "rollout/collector:Collector.__init__",
+        "watch_processes(env)",
+        "pass",
+        "rollout/test_env_processes.py::test_training_watches_its_envs_from_the_first_reset_on",
+    ),
+    row(
         "a file's names are imported",
         f"{MANIFEST}:_find",
         "sys.modules.get(module)",
@@ -98,7 +112,7 @@ MUTANTS = [
     ),
     row(
         "a damaged checkpoint ends a run",
-        "training/trainer:_last_good",
+        "training/checkpoints:newest_whole",
         "continue",
         "raise",
         f"{DAMAGED}::test_a_damaged_newest_checkpoint_is_passed_over_and_named[model.zip]",
@@ -265,6 +279,13 @@ MUTANTS = [
         f"{YAML}::test_a_text_that_no_config_is_gives_one_clean_line[base 60]",
     ),
     row(
+        "a number that begins with 0 is read to the base 8",
+        "config/yaml_text:_number",
+        "int(node.value, _BASES.get(node.value[:2], 10))",
+        "loader.construct_yaml_int(node)",
+        f"{YAML}::test_numbers_are_those_of_yaml_1_2_and_come_back_equal",
+    ),
+    row(
         "a text counts as the number it spells",
         "config/base:Frozen._plain_numbers",
         "_holds_text(plain) and _takes_numbers_alone(cls, name)",
@@ -279,6 +300,27 @@ MUTANTS = [
         f"{YAML}::test_numbers_are_those_of_yaml_1_2_and_come_back_equal",
     ),
     row(
+        "a part of Parquet expands without end",
+        "market/arrow_sizes:of_parquet",
+        "sum(size for chunk in chunks for size in _pages(content, chunk))",
+        "sum(chunk[6] for chunk in chunks)",
+        f"{BARS}::test_sizes_are_those_of_the_parts_and_not_what_the_end_of_a_file_says_of_them",
+    ),
+    row(
+        "a part of Feather expands without end",
+        "market/arrow_sizes:of_arrow_message",
+        "length if stated < 0 else stated",
+        "length",
+        f"{BARS}::test_parquet_and_feather_that_would_expand_are_refused_before_they_do[one long text-feather]",
+    ),
+    row(
+        "a text stands for as many rows as point to it",
+        "market/arrow_files:_check_texts",
+        "longest > _LONGEST_TEXT",
+        "False",
+        f"{BARS}::test_parquet_and_feather_that_would_expand_are_refused_before_they_do[a text for many rows-feather]",
+    ),
+    row(
         "JSON is read however deep it is",
         "market/json_rows:json_frames",
         "RecursionError",
@@ -288,7 +330,7 @@ MUTANTS = [
     row(
         "a line has cells without end",
         "market/reading:_read_text",
-        "cells > _MOST_COLUMNS",
+        "cells > MOST_COLUMNS",
         "False",
         f"{BARS}::test_a_file_that_cannot_be_read_is_a_problem[wide]",
     ),

@@ -126,7 +126,7 @@ MUTANTS = [
     ),
     row(
         "an episode cut by a reset counts into the next one",
-        f"{PPO}:DistributionalPPO.learn",
+        f"{PPO}:DistributionalPPO._begin",
         "self.engine.risk_control.begin(self.processes.n_envs)",
         "pass",
         f"{LIMITED}::test_an_episode_cut_by_a_reset_does_not_count_into_the_next_one",

@@ -271,7 +271,13 @@ MUTANTS = [
         f"{TRAINING}::test_the_score_is_that_of_the_backtest",
     ),
     # Resuming
-    row("resumed from the oldest checkpoint", f"{TRAINER}:_last_good", "reversed(checkpoints)", "checkpoints", RESUMED),
+    row(
+        "resumed from the oldest checkpoint",
+        "training/checkpoints:newest_whole",
+        "reversed(places)",
+        "places",
+        RESUMED,
+    ),
     row("resumed with fresh episodes", f"{TRAINER}:pick_up", "restore_env(files, env)", "env.reset()", RESUMED),
     row(
         "resumed without the best score so far",

@@ -40,7 +40,7 @@ from leeward.algorithm.manifest import (
 )
 from leeward.config.settings import Settings
 from leeward.durable import write_atomically
-from leeward.errors import ArgumentError, CheckpointError, LeewardError
+from leeward.errors import ArgumentError, CheckpointError, LeewardError, one_line
 from leeward.maths import quantile
 from leeward.rollout.rollout_state import RolloutState
 
@@ -229,12 +229,8 @@ def _nonsense_refused(path: Path) -> Iterator[None]:
     except _NONSENSE as error:
         raise CheckpointError(
             f"{_name_of(path)}: a damaged checkpoint, or one whose parts do not fit together "
-            f"({type(error).__name__}: {_first_line(error)})"
+            f"({type(error).__name__}: {one_line(error)})"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
 
 
 def _name_of(path: Path) -> object:
@@ -313,7 +309,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = load_tensors(parts["tensors.safetensors"])
     except _UNREADABLE as error:
         raise CheckpointError(
-            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {_first_line(error)})"
+            f"{name}: not a Leeward checkpoint, or a damaged one ({type(error).__name__}: {one_line(error)})"
         ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{name}: not a Leeward checkpoint: its manifest does not say {FORMAT!r}")

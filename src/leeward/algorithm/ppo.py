@@ -213,6 +213,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.rollout_buffer: RolloutBuffer | None = None
         self._threads = TwoThreads()  # two of them while it learns
         self._mid_round = False
+        self._began = time.monotonic()
         self.collector = None if self.env is None else Collector(self.policy, self.env)
         self.is_built = True
 
@@ -301,16 +302,13 @@ class DistributionalPPO(BaseAlgorithm):
             raise ArgumentError("this model has no env; call set_env(env) first, or pass env= to load()")
         checkpoint.refuse_training(self.missing_arguments)
         with self.processes.training(), self._two_threads():
+            self._began = time.monotonic()  # SB3's own start is of a clock that may be set back
             fresh = reset_num_timesteps or self._last_obs is None
             if progress_bar:
                 callback = _with_bar(callback)
             with self._logger_without_folder():
                 total_timesteps, active = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name)
-            if fresh:
-                self.collector.reset(cast(RawObservation, self._last_obs))
-                if self.engine.risk_control is not None:
-                    self.engine.risk_control.begin(self.processes.n_envs)
-            self.processes.begin(fresh=fresh)
+            self._begin(fresh=fresh)
             active.on_training_start(locals(), globals())
             iteration, dumped, rewards_differed = 0, True, False
             self.guard.act()
@@ -385,13 +383,19 @@ class DistributionalPPO(BaseAlgorithm):
 
     def begin_anew(self) -> None:
         """Reset the envs and the memory, as at the start of `learn`; the memory of other weights is of no use."""
-        assert self.env is not None and self.collector is not None
+        assert self.env is not None
         self._last_obs = self.env.reset()  # type: ignore[assignment]
-        self.collector.reset(cast(RawObservation, self._last_obs))
         self._mid_round = False
-        if self.engine.risk_control is not None:
-            self.engine.risk_control.begin(self.processes.n_envs)
-        self.processes.begin(fresh=True)
+        self._begin(fresh=True)
+
+    def _begin(self, *, fresh: bool) -> None:
+        """All processes begin with what was learned so far; `fresh`: from envs that were just reset."""
+        assert self.collector is not None
+        if fresh:
+            self.collector.reset(cast(RawObservation, self._last_obs))
+            if self.engine.risk_control is not None:
+                self.engine.risk_control.begin(self.processes.n_envs)
+        self.processes.begin(fresh=fresh)
 
     def train_one_round(self, callback: BaseCallback) -> bool:
         """One rollout and its update, together with all processes; False when a callback asked to stop."""
@@ -534,7 +538,7 @@ class DistributionalPPO(BaseAlgorithm):
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write what was recorded, under SB3's keys for time and episodes."""
-        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        elapsed = max(time.monotonic() - self._began, sys.float_info.epsilon)
         record = self.logger.record
         record(metrics.ITERATIONS.name, iteration, exclude="tensorboard")
         if self.ep_info_buffer:

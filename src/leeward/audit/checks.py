@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from leeward.audit.findings import Audit, Fault, Finding, NotRun
-from leeward.errors import EnvironmentFault, LeewardError, TrainingDiverged
+from leeward.errors import EnvironmentFault, LeewardError, TrainingDiverged, one_line
 
-__all__ = ["CannotRun", "Check", "Parts", "one_line", "run_checks"]
+__all__ = ["CannotRun", "Check", "Parts", "reason", "run_checks"]
 
 # What reading a damaged file, or driving a model that a file spoiled, can raise. It is told, not swallowed.
 _TROUBLE = (
@@ -50,7 +50,7 @@ class Parts:
                 raise
             except _TROUBLE as error:
                 kind = _Stopped if isinstance(error, _STOPPED) else CannotRun
-                self._missing[name] = kind(one_line(error))
+                self._missing[name] = kind(reason(error))
                 raise self._missing[name] from error
         return self._made[name]
 
@@ -91,7 +91,7 @@ def _run(check: Check, parts: Parts) -> Audit:
     except _STOPPED as error:
         faults = [_stopped(error)]
     except _TROUBLE as error:
-        return Audit(not_run=(NotRun(check.name, one_line(error)),))
+        return Audit(not_run=(NotRun(check.name, reason(error)),))
     if not faults:
         return Audit(passed=(check.name,))
     return Audit(findings=tuple(Finding(check.name, f.severity, f.title, f.detail, f.remedy) for f in faults))
@@ -101,12 +101,11 @@ def _stopped(error: Exception) -> Fault:
     return Fault(
         "critical",
         "Training cannot go on from here",
-        " ".join(str(error).split()),
+        one_line(error),
         "Look at what the message names: an env that gives what is no number, or weights that have left all bounds.",
     )
 
 
-def one_line(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """An error as a reason: its own words, and its class where it is not one of ours."""
-    words = " ".join(str(error).split())
-    return words if isinstance(error, LeewardError) else f"{type(error).__name__}: {words}"
+    return one_line(error) if isinstance(error, LeewardError) else f"{type(error).__name__}: {one_line(error)}"

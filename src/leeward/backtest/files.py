@@ -17,7 +17,7 @@ from leeward.backtest.robustness import FILE as ROBUSTNESS
 from leeward.backtest.strategies import AGENT
 from leeward.backtest.trades import Trade
 from leeward.durable import read_arrays, write_atomically
-from leeward.errors import RunDirectoryError
+from leeward.errors import RunDirectoryError, one_line
 
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 
@@ -172,8 +172,7 @@ def _read_csv(path: Path, times: tuple[str, ...], expected: tuple[str, ...]) -> 
             raise ValueError(f"no column {', '.join(lacking)}")
         return _typed(frame, times)
     except (ValueError, OverflowError, csv.Error) as error:
-        message = " ".join(str(error).split())[:200]
-        raise RunDirectoryError(f"{path}: damaged ({message}); run `leeward backtest` again") from None
+        raise RunDirectoryError(f"{path}: damaged ({one_line(error)}); run `leeward backtest` again") from None
 
 
 def _typed(frame: pd.DataFrame, times: tuple[str, ...]) -> pd.DataFrame:

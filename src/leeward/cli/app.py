@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import leeward
-from leeward.errors import LeewardError, MissingExtra, printable
+from leeward.errors import LeewardError, MissingExtra, one_line, printable
 
 __all__ = ["audit", "backtest", "data_check", "data_fetch", "doctor", "explain", "main", "report", "train", "verify"]
 
@@ -20,6 +20,8 @@ _EXTRAS = dict.fromkeys(("pandas", "plotly", "jinja2", "arch"), "trading") | {
 }
 
 _NO_MEMORY = "out of memory; use fewer or shorter rollouts (ppo.n_envs, ppo.n_steps), or a smaller network"
+# Torch, oneDNN below it ("could not execute a primitive") and threads have no class of their own for it.
+_SAID_WITHOUT_MEMORY = ("allocate memory", "bad_alloc", "start new thread", "a primitive")
 _FULL = (
     "the disk that holds it is full, of bytes or of files (`df -h` and `df -i` tell): make room and run the command "
     "again, what was complete is still there"
@@ -218,10 +220,9 @@ def main() -> None:
     except MemoryError:
         _fail(_NO_MEMORY)
     except RuntimeError as error:
-        # Torch and threads say so in errors of no class of their own.
-        if not any(words in str(error) for words in ("allocate memory", "bad_alloc", "start new thread")):
+        if not any(words in str(error) for words in _SAID_WITHOUT_MEMORY):
             raise
-        _fail(_NO_MEMORY)
+        _fail(f"{_NO_MEMORY} ({one_line(error)})")
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in _EXTRAS:

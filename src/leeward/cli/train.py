@@ -22,7 +22,7 @@ from leeward.config.run import RunConfig
 from leeward.errors import ConfigError, DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
-from leeward.training.checkpoints import newest_steps, read_trainer_state
+from leeward.training.checkpoints import newest_whole, read_steps, read_trainer_state
 from leeward.training.run_dir import RunDir, new_folder
 from leeward.training.tasks import EPISODES, check_gym
 from leeward.training.testing import backtest_run
@@ -51,7 +51,7 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
     run, market = _resumed(start) if start.resume is not None else _begun(start, parent)
     with run.locked():
         if verify:
-            say(console, replay_one_update(run, market))
+            say(console, replay_one_update(run, market, lambda line: say(console, line)))
         if market is not None:
             print_problems(console, market.bars)
             if not quiet:
@@ -115,7 +115,8 @@ def _resumed(start: Start) -> tuple[RunDir, Market | None]:
     total = start.shortcuts.get("ppo.total_steps")
     if total is not None:
         with run.locked():  # not under the feet of a process that trains it
-            run.extend(total, newest_steps(run.checkpoint_list()))
+            reached, _ = newest_whole(run.checkpoint_list(), read_steps)  # training names what is passed over
+            run.extend(total, reached or 0)
     return run, market
 
 

@@ -1,6 +1,7 @@
 """YAML as configs use it: plain values, each key once, no references that could blow it up, and not without end.
 
-Numbers and truth values are those of YAML 1.2: 3e-4 is a number, 1:30 a text, and so is off, false in YAML 1.1.
+Numbers and truth values are those of YAML 1.2: 3e-4 is a number, 010 is ten and not eight, 1:30 a text, and so is off,
+false in YAML 1.1. Only 1_000 is more than YAML 1.2 has.
 """
 
 import re
@@ -8,13 +9,14 @@ from typing import Any
 
 import yaml
 
-from leeward.errors import ConfigError
+from leeward.errors import ConfigError, one_line
 
 __all__ = ["read", "write"]
 
 _LARGEST, _DEEPEST = 1 << 20, 20  # bytes, levels; the reference has 10 kB and 4
 _MOST_VALUES = 20_000  # keys and values: some seconds; costs of a thousand assets have as many
-_INT = re.compile(r"^(?:[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$")
+_INT = re.compile(r"^(?:[-+]?[0-9]+(?:_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_BASES = {"0o": 8, "0x": 16}  # by how a number begins
 _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
@@ -72,7 +74,9 @@ def _number(loader: _Loader, node: Any) -> Any:
     """A number that is tagged as one: by the same rule."""
     if not _NUMBERS[node.tag].fullmatch(str(node.value)):
         raise yaml.constructor.ConstructorError(None, None, f"{node.value!r:.40} is no number", node.start_mark)
-    return loader.construct_yaml_int(node) if node.tag.endswith("int") else loader.construct_yaml_float(node)
+    if node.tag.endswith("float"):
+        return loader.construct_yaml_float(node)
+    return int(node.value, _BASES.get(node.value[:2], 10))
 
 
 for _tag in _NUMBERS:
@@ -91,4 +95,4 @@ def read(content: bytes, *, where: str) -> Any:
     try:
         return yaml.load(content.decode("utf-8-sig"), _Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, AttributeError) as error:
-        raise ConfigError(f"{where}not YAML: {' '.join(str(error).split())[:300]}") from None
+        raise ConfigError(f"{where}not YAML: {one_line(error)}") from None

@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from leeward.errors import DataError, MissingExtra
+from leeward.errors import DataError, one_line
+from leeward.market.arrow_files import EXPANSION, FEATHER, MOST_COLUMNS, PARQUET, arrow_frame
 from leeward.market.json_rows import json_frames
 from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
@@ -28,16 +29,12 @@ from leeward.market.unnamed import name_columns
 
 __all__ = ["CCXT_COLUMNS", "Table", "read_file", "read_files", "SUFFIXES"]
 
-FEATHER = (".feather", ".arrow")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
-SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", ".parquet", ".pq", *FEATHER)
+SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", *PARQUET, *FEATHER)
 CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
-_EXPANSION = 100  # times: text of numbers shrinks to a tenth, and not to a hundredth
-_TOO_LARGE = f"expands to more than {_EXPANSION} times its size; no file of bars does"
-_MOST_COLUMNS = 10_000  # of a line of text
-_PARQUET_ROOM = 1 << 26  # bytes in memory that any Parquet file may take
+_TOO_LARGE = f"expands to more than {EXPANSION} times its size; no file of bars does"
 
 
 @dataclass
@@ -66,8 +63,8 @@ def read_file(path: Path) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
-    if path.suffix in (".parquet", ".pq", *FEATHER):
-        return _read_parquet(path)
+    if path.suffix in (*PARQUET, *FEATHER):
+        return _read_arrow(path)
     try:
         content = _expanded(path) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -95,7 +92,7 @@ def _expanded(path: Path) -> bytes | None:
 
 def _most_bytes(path: Path) -> int:
     """What a compressed file of bars may expand to."""
-    return _EXPANSION * path.stat().st_size + _SNIFFED_BYTES
+    return EXPANSION * path.stat().st_size + _SNIFFED_BYTES
 
 
 def _read_zip(path: Path) -> list[tuple[str, Table]]:
@@ -161,9 +158,9 @@ def _read_text(path: Path, content: bytes, head: str) -> Table:
     # pandas takes minutes for a line of half a million cells, and gigabytes.
     first = re.split(rb"\r\n?|\n", content, maxsplit=layout.first + 1)[layout.first : layout.first + 1]
     cells = max(len(layout.names or ()), *(line.count(layout.separator.encode()) for line in first), 0)
-    if cells > _MOST_COLUMNS:
+    if cells > MOST_COLUMNS:
         return _unreadable(
-            path, "ragged row", f"a line has {cells:,} cells; a file of bars has at most {_MOST_COLUMNS:,}"
+            path, "ragged row", f"a line has {cells:,} cells; a file of bars has at most {MOST_COLUMNS:,}"
         )
     try:
         frame = _parsed(content, layout, as_text=layout.names is None)  # 000000 is a clock, and 0 is none
@@ -244,7 +241,7 @@ def _finish_text(table: Table, layout: Layout) -> Table:
         return _with_names(table)
     pairs = [name for name in layout.names if isinstance(name, tuple)]
     table.frame.columns = pd.MultiIndex.from_tuples(pairs) if pairs else pd.Index(layout.names)
-    if len(table.frame) == 0 and not table.problems:
+    if len(table.frame) == 0 and all(problem.severity == "note" for problem in table.problems):
         message = f"the file has a header and no bar: {', '.join(map(str, layout.names))[:80]!r}"
         table.problems.append(Problem(None, "header only", message, where=table.where))
     return table
@@ -285,35 +282,14 @@ def _read_json(path: Path, raw: bytes) -> Table:
     return Table(whole, rows, str(path), [problem for part in tables for problem in part.problems])
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_arrow(path: Path) -> Table:
     try:
-        import pyarrow
-        import pyarrow.feather
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
-    try:
-        if path.suffix in FEATHER:
-            frame = pyarrow.feather.read_table(path).to_pandas()
-        else:
-            about = pyarrow.parquet.read_metadata(path)
-            if about.num_rows * about.num_columns * 8 > _EXPANSION * path.stat().st_size + _PARQUET_ROOM:
-                message = (
-                    f"says that it has {about.num_rows:,} rows, which {path.stat().st_size:,} bytes of bars do not hold"
-                )
-                return _unreadable(path, "binary", message)
-            frame = pyarrow.parquet.read_table(path).to_pandas()
-    except (
-        pyarrow.ArrowException,
-        OSError,
-        ValueError,
-        OverflowError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
-        message = f"not a readable Parquet or Feather file: {' '.join(str(error).split())[:200]}"
-        return _unreadable(path, "binary", message)
+        frame, left_out = arrow_frame(path)
+    except ValueError as error:
+        return _unreadable(path, "binary", f"not a readable Parquet or Feather file: {one_line(error)}")
     if frame.empty:
         return _unreadable(path, "empty", "there is no bar in it")
-    return Table(frame, np.arange(1, len(frame) + 1, dtype=np.int64), str(path))
+    table = Table(frame, np.arange(1, len(frame) + 1, dtype=np.int64), str(path))
+    if left_out:
+        table.note(f"columns that hold neither numbers nor dates nor texts are left out: {', '.join(left_out)[:200]}")
+    return table

@@ -10,7 +10,7 @@ import pandas as pd
 from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.backtest.robustness import RobustnessCurve, read_curve
-from leeward.errors import RunDirectoryError
+from leeward.errors import RunDirectoryError, one_line
 
 __all__ = ["ReportData", "load_run"]
 
@@ -67,8 +67,7 @@ def _progress(path: Path) -> pd.DataFrame | None:
     try:
         frame = pd.read_csv(path).astype(float)
     except ValueError as error:
-        message = " ".join(str(error).split())[:200]
-        raise RunDirectoryError(f"{path}: not the log of a run ({message}); delete or repair it") from None
+        raise RunDirectoryError(f"{path}: not the log of a run ({one_line(error)}); delete or repair it") from None
     return frame if len(frame) > 1 else None  # one update is a point, not a curve
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
-from leeward.rollout.env_processes import step_envs
+from leeward.rollout.env_processes import watch_processes
 from leeward.rollout.rollout_state import RawObservation, RolloutState
 from leeward.rollout.types import RolloutPolicy, RolloutSizes
 
@@ -33,6 +33,7 @@ class Collector:
 
     def __init__(self, policy: RolloutPolicy, env: VecEnv) -> None:
         self.policy, self.env = policy, env
+        watch_processes(env)
         self.normaliser = unwrap_vec_normalize(env)
         self.observation: RawObservation = {}
         self.starts = np.ones(env.num_envs, dtype=bool)
@@ -108,7 +109,7 @@ class Collector:
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
             step = self.policy.act(observation, memory, drawn, masks, deployed)
             env_action = step.env_action.cpu().numpy()
-            stepped, rewards, dones, infos = step_envs(self.env, env_action)
+            stepped, rewards, dones, infos = self.env.step(env_action)
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
             self._check(new_observation, rewards, f"step {t} of the rollout")
             actions.append(step.action)

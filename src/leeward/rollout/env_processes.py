@@ -1,55 +1,59 @@
 """Envs in processes of their own (SB3's SubprocVecEnv): one that dies or does not answer is named."""
 
-import time
-from multiprocessing.connection import wait
+import select
 from typing import Any
 
-import numpy as np
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 from leeward.errors import EnvironmentFault
 
-__all__ = ["PATIENCE", "step_envs"]
+__all__ = ["PATIENCE", "watch_processes"]
 
-PATIENCE = 600.0  # seconds for one step of one env
+PATIENCE = 600.0  # seconds for one answer of one env
 
 
-def step_envs(env: VecEnv, actions: np.ndarray) -> Any:
-    """`env.step(actions)`, waiting for processes no longer than `PATIENCE`."""
+def watch_processes(env: VecEnv) -> None:
+    """From now on no answer of a process is waited for longer than `PATIENCE`: of a step, a reset or anything else."""
     base = env.unwrapped
-    if not isinstance(base, SubprocVecEnv):
-        return env.step(actions)
-    try:
-        env.step_async(actions)
-        _await(base)
-        return env.step_wait()
-    except (EOFError, ConnectionError) as error:
-        raise EnvironmentFault(f"{_dead(base)}; look at its output above ({type(error).__name__})") from error
+    if isinstance(base, SubprocVecEnv) and not isinstance(base.remotes[0], _Watched):
+        base.remotes = tuple(_Watched(base, number) for number in range(base.num_envs))
 
 
-def _await(base: SubprocVecEnv) -> None:
-    """All envs have answered, or one of them cannot."""
-    silent, end = dict(enumerate(base.remotes)), time.monotonic() + PATIENCE
-    while silent:
-        # Also for the end of a process: a forked sibling holds the other end of its pipe open.
-        ends = [base.processes[env].sentinel for env in silent]
-        found = wait([*silent.values(), *ends], max(end - time.monotonic(), 0.0))
-        answered = [env for env, remote in silent.items() if remote in found]
-        for env in answered:
-            del silent[env]
-        if found and not answered:
-            raise EOFError
-        if silent and not found:
-            for process in base.processes:
+class _Watched:
+    """The connection to one process, as SB3 uses it."""
+
+    def __init__(self, base: SubprocVecEnv, number: int) -> None:
+        self._base, self._number = base, number
+        self._connection, self._process = base.remotes[number], base.processes[number]
+        self._news = select.poll()
+        # Also for the end of the process: a forked sibling holds the other end of its pipe open.
+        for descriptor in (self._connection.fileno(), self._process.sentinel):
+            self._news.register(descriptor, select.POLLIN)
+
+    def send(self, order: Any) -> None:
+        try:
+            self._connection.send(order)
+        except OSError:
+            raise self._died() from None
+
+    def recv(self) -> Any:
+        found = [descriptor for descriptor, _ in self._news.poll(1000 * PATIENCE)]
+        if not found:
+            for process in self._base.processes:
                 process.kill()  # nobody can wait for them to end by themselves
-            raise EnvironmentFault(
-                f"env {min(silent)} has not answered a step for {PATIENCE:g} s; it hangs or is too slow"
-            )
+            raise EnvironmentFault(f"env {self._number} has not answered for {PATIENCE:g} s; it hangs or is too slow")
+        if self._connection.fileno() not in found:
+            raise self._died()
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
 
+    def close(self) -> None:
+        self._connection.close()
 
-def _dead(base: SubprocVecEnv) -> str:
-    for env, process in enumerate(base.processes):
-        process.join(0.2)
-        if process.exitcode is not None:
-            return f"the process of env {env} ended with exit code {process.exitcode}"
-    return "the process of an env closed its connection"
+    def _died(self) -> EnvironmentFault:
+        self._process.join(1.0)  # its pipe closes a moment before its exit code is known
+        return EnvironmentFault(
+            f"the process of env {self._number} ended with exit code {self._process.exitcode}; look at its output above"
+        )

@@ -6,10 +6,10 @@ holds the SHA-256 of its files, so that one that is damaged later is not taken f
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,14 +19,14 @@ from stable_baselines3.common.vec_env import VecEnv
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.durable import SUMS, read_folder, read_json, write_folder
-from leeward.errors import CheckpointError
+from leeward.errors import CheckpointError, one_line
 from leeward.training.trade_metrics import EpisodeScore, Score
 
 __all__ = [
     "Files",
     "load_model",
     "model_file",
-    "newest_steps",
+    "newest_whole",
     "read_files",
     "read_steps",
     "read_trainer_state",
@@ -38,6 +38,7 @@ __all__ = [
 _MODEL, _ENV, _STATE = "model.zip", "env.safetensors", "state.json"
 _SCORES = (Score, EpisodeScore)
 _SUMS_SINCE = 4  # the format whose directories have sums
+Taken = TypeVar("Taken")
 
 
 def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, Any]) -> None:
@@ -89,25 +90,34 @@ def load_model(place: Path | Files, env: VecEnv | None = None, *, anew: bool = F
     return DistributionalPPO.load(_Named(files.model, files.place / _MODEL), env=env, force_reset=anew or env is None)
 
 
-def read_steps(place: Path) -> int:
+def newest_whole(places: Sequence[Path], take: Callable[[Files], Taken | None]) -> tuple[Taken | None, list[str]]:
+    """What `take` makes of the newest checkpoint that is whole, of these from the oldest on; and what is wrong with
+    those that had to be passed over.
+
+    One that cannot be read, or that `take` finds damaged, is passed over; so is one that it makes nothing (None) of.
+    """
+    damaged: list[str] = []
+    for place in reversed(places):
+        try:
+            taken = take(read_files(place))
+        except CheckpointError as error:
+            damaged.append(str(error))
+            continue
+        if taken is not None:
+            return taken, damaged
+    return None, damaged
+
+
+def read_steps(place: Path | Files) -> int:
     """Env steps that a checkpoint has behind it."""
-    files = read_files(place)
-    state = read_checkpoint(_Named(files.model, place / _MODEL))[0]["state"]
+    files = _files(place)
+    path = files.place / _MODEL
+    state = read_checkpoint(_Named(files.model, path))[0]["state"]
     counters = state.get("counters") if isinstance(state, dict) else None
     steps = counters.get("num_timesteps") if isinstance(counters, dict) else None
     if type(steps) is not int or steps < 0:
-        raise CheckpointError(f"{place / _MODEL}: counters hold {steps!r:.80} steps; take an older checkpoint")
+        raise CheckpointError(f"{path}: counters hold {steps!r:.80} steps; take an older checkpoint")
     return steps
-
-
-def newest_steps(places: Iterable[Path]) -> int:
-    """Env steps behind the newest checkpoint that is whole, of these from the oldest on; 0 without one."""
-    for place in reversed(list(places)):
-        try:
-            return read_steps(place)
-        except CheckpointError:
-            continue  # training names it, and passes it over too
-    return 0
 
 
 def take_weights(model: DistributionalPPO, place: Path) -> None:
@@ -116,8 +126,7 @@ def take_weights(model: DistributionalPPO, place: Path) -> None:
         model.policy.load_state_dict(load_model(place).policy.state_dict())
     except RuntimeError as error:
         raise CheckpointError(
-            f"{place}: its network is another one ({' '.join(str(error).split())[:200]}); keep policy, features and "
-            "assets as they were"
+            f"{place}: its network is another one ({one_line(error)}); keep policy, features and assets as they were"
         ) from None
 
 

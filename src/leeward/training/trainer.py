@@ -26,8 +26,10 @@ from leeward.optim.build import OPTIMIZERS
 from leeward.telemetry.alerts import Alert, announce
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
 from leeward.training.checkpoints import (
+    Files,
     load_model,
     model_file,
+    newest_whole,
     read_files,
     read_trainer_state,
     restore_env,
@@ -187,9 +189,9 @@ def learn(
     return [] if control is None else control.verdicts()
 
 
-def pick_up(place: Path, task: Task, config: RunConfig) -> tuple[DistributionalPPO, dict[str, Any]]:
+def pick_up(place: Path | Files, task: Task, config: RunConfig) -> tuple[DistributionalPPO, dict[str, Any]]:
     """Model, env and trainer of a checkpoint, as they were; where an env keeps no state, it begins new episodes."""
-    files = read_files(place)
+    files = place if isinstance(place, Files) else read_files(place)
     env = task.env(config.seed)
     model = load_model(files, env, anew=not task.keeps_state)
     if task.keeps_state:
@@ -208,54 +210,62 @@ def _last_good(
     checkpoints: list[Path], task: Task, config: RunConfig, notice: Callable[[str], None]
 ) -> tuple[DistributionalPPO, dict[str, Any]]:
     """Model, env and trainer of the newest checkpoint that is whole; those that are not are named."""
-    damaged = []
-    for place in reversed(checkpoints):
-        try:
-            model, state = pick_up(place, task, config)
-        except CheckpointError as error:
-            damaged.append(str(error))
-            continue
-        for line in damaged:
-            notice(f"{line}. Going on from {place} instead.")
-        if not task.keeps_state:
-            notice("The env keeps no state in a checkpoint: its episodes begin anew.")
-        model.guard.keep(model_file(place))
-        return model, state
-    raise CheckpointError("\n".join([*damaged, f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"]))
+
+    def take(files: Files) -> tuple[Path, DistributionalPPO, dict[str, Any]]:
+        return files.place, *pick_up(files, task, config)
+
+    taken, damaged = newest_whole(checkpoints, take)
+    if taken is None:
+        end = f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"
+        raise CheckpointError("\n".join([*damaged, end]))
+    place, model, state = taken
+    for line in damaged:
+        notice(f"{line}. Going on from {place} instead.")
+    if not task.keeps_state:
+        notice("The env keeps no state in a checkpoint: its episodes begin anew.")
+    model.guard.keep(model_file(place))
+    return model, state
 
 
-def replay_one_update(run: RunDir, market: Market | None) -> str:
+def replay_one_update(run: RunDir, market: Market | None, notice: Callable[[str], None] = warnings.warn) -> str:
     """Train one update from a checkpoint, keep nothing of it, and compare its metrics with those that were logged.
 
-    Returns what was found, in words; raises where a metric has another value than the one that was logged.
+    Returns what was found, in words; raises where a metric has another value than the one that was logged. `notice` is
+    told which checkpoints are damaged: an older one is replayed instead.
     """
     config, logged = run.config(), ProgressFile.rows_of(run.progress_file)
     task, found = task_of(config, market), dict[str, float]()
     if not task.keeps_state:
         return "Nothing was replayed: the env keeps no state in a checkpoint."
     run.sweep()
-    for place in reversed(run.checkpoint_list()):
-        model, state = pick_up(place, task, config)
+
+    def take(files: Files) -> tuple[Path, DistributionalPPO, dict[str, Any], dict[str, str]] | None:
+        model, state = pick_up(files, task, config)
         steps = model.num_timesteps + config.ppo.n_steps * config.ppo.n_envs
         row = next((row for row in logged if int(float(row[TOTAL_TIMESTEPS.name])) == steps), None)
-        if row is None:
-            continue
-        model.guard.on_alert = lambda alert: None  # it was told when the update was first made
-        session = _OneUpdate(run, config, task, state, lambda progress: found.update(progress.metrics))
-        model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
-        try:
-            model.learn(
-                config.ppo.total_steps - model.num_timesteps,
-                callback=session,
-                reset_num_timesteps=False,
-                log_interval=1,
-            )
-        except _Done:
-            pass
-        finally:
-            model.processes.stop()
-        return _compared(run, place, state["updates"] + 1, row, found)
-    return "Nothing was replayed: no update after a kept checkpoint is in progress.csv."
+        return None if row is None else (files.place, model, state, row)
+
+    taken, damaged = newest_whole(run.checkpoint_list(), take)
+    for line in damaged:
+        notice(f"{line}. No update is replayed from it.")
+    if taken is None:
+        return "Nothing was replayed: no update after a whole checkpoint is in progress.csv."
+    place, model, state, row = taken
+    model.guard.on_alert = lambda alert: None  # it was told when the update was first made
+    session = _OneUpdate(run, config, task, state, lambda progress: found.update(progress.metrics))
+    model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
+    try:
+        model.learn(
+            config.ppo.total_steps - model.num_timesteps,
+            callback=session,
+            reset_num_timesteps=False,
+            log_interval=1,
+        )
+    except _Done:
+        pass
+    finally:
+        model.processes.stop()
+    return _compared(run, place, state["updates"] + 1, row, found)
 
 
 def _compared(run: RunDir, place: Path, update: int, row: dict[str, str], found: dict[str, float]) -> str:

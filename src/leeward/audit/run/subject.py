@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leeward.algorithm.ppo import DistributionalPPO
-from leeward.audit.checks import CannotRun, Parts, one_line
+from leeward.audit.checks import CannotRun, Parts, reason
 from leeward.audit.engine import MAKERS
 from leeward.audit.engine.twins import Twins
 from leeward.backtest import BacktestResult, run_policy
@@ -17,9 +17,9 @@ from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
-from leeward.errors import CheckpointError, LeewardError, RunDirectoryError
+from leeward.errors import LeewardError, RunDirectoryError
 from leeward.market import Market
-from leeward.training.checkpoints import load_model, read_files, restore_env
+from leeward.training.checkpoints import load_model, newest_whole, restore_env
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
 
@@ -72,22 +72,16 @@ def _market(run: RunDir) -> Market:
     try:
         return run.market()
     except (LeewardError, OSError) as error:
-        raise CannotRun(f"the bars of the run cannot be had: {one_line(error)}") from None
+        raise CannotRun(f"the bars of the run cannot be had: {reason(error)}") from None
 
 
 def _place(run: RunDir) -> Path:
     """The newest checkpoint that is whole."""
-    places = [*run.checkpoint_list(), *([run.best] if run.best.is_dir() else [])]
-    damaged = []
-    for place in [*reversed(run.checkpoint_list()), run.best]:
-        if place in places:
-            try:
-                read_files(place)
-            except (CheckpointError, OSError) as error:
-                damaged.append(one_line(error))
-            else:
-                return place
-    raise CannotRun("; ".join(damaged) or "there is no checkpoint: training has not come to its first one")
+    places = [*([run.best] if run.best.is_dir() else []), *run.checkpoint_list()]
+    place, damaged = newest_whole(places, lambda files: files.place)
+    if place is None:
+        raise CannotRun("; ".join(damaged) or "there is no checkpoint: training has not come to its first one")
+    return place
 
 
 def _twins(parts: Parts) -> Twins:
@@ -124,7 +118,7 @@ def _backtests(run: RunDir) -> dict[str, StoredBacktest]:
             try:
                 found[name] = read_backtest(folder)
             except (LeewardError, OSError) as error:
-                damaged.append(one_line(error))
+                damaged.append(reason(error))
     if not found:
         raise CannotRun("; ".join(damaged) or "there is no backtest; run `leeward backtest`")
     return found
