@@ -24,6 +24,7 @@ from leeward.training.trade_metrics import EpisodeScore, Score
 
 __all__ = [
     "Files",
+    "copy_checkpoint",
     "load_model",
     "model_file",
     "newest_whole",
@@ -56,6 +57,12 @@ def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, A
 def model_file(place: Path) -> Path:
     """The model's own file of a checkpoint."""
     return place / _MODEL
+
+
+def copy_checkpoint(source: Path, place: Path) -> None:
+    """The same checkpoint at another place, if it is whole."""
+    files = read_files(source)
+    write_folder(place, {_MODEL: files.model, _ENV: files.env, _STATE: files.state})
 
 
 class Files(NamedTuple):

@@ -6,6 +6,8 @@ bars.npz             times and closes it was trained on
 checkpoints/<update>/  model.zip and the env's state    best/   the checkpoint with the best validation score
 backtest/<split>/    results                        tensorboard/, report.html
 alerts.jsonl         what the health rules said     audit.md, audit.json
+
+A run that a search has found has the number of settings that were tried as `trials` in run.json.
 """
 
 import errno
@@ -40,6 +42,7 @@ _LARGEST_LOCK = 32  # bytes: a number of a process
 # Of run.json: what its entries are, where others are read.
 _ENTRIES: dict[str, type] = {
     "versions": dict, "openings": list, "sha256": dict, "data_fingerprint": str, "parent": dict, "extensions": list,
+    "trials": int,
 }  # fmt: skip
 
 
