@@ -25,8 +25,10 @@ import numpy as np
 from leeward.errors import CheckpointError
 
 __all__ = [
+    "LARGEST_JSON",
     "SUMS",
     "is_leftover",
+    "json_object",
     "naming",
     "put_back",
     "read_arrays",
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 SUMS = "sha256.json"
-_LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
+LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
 _EXPANSION, _ROOM = 100, 1 << 20  # a compressed file of numbers has at most so many times its size, and so many bytes
 _EXCHANGES = 10  # of a folder while it is read, before something else must be wrong
 
@@ -198,17 +200,25 @@ def _checked(place: Path, found: dict[str, bytes | None]) -> tuple[dict[str, byt
     return whole, sums is not None
 
 
-def read_json(path: Path, content: bytes) -> dict[str, Any]:
-    """An object of JSON that is no larger and no deeper than ours are."""
-    if len(content) > _LARGEST_JSON:
-        raise CheckpointError(f"{path}: damaged, {len(content):,} bytes; take an older one, or a copy")
+def json_object(content: bytes) -> dict[str, Any]:
+    """An object of JSON that is no larger and no deeper than ours are; ValueError says what it is instead."""
+    if len(content) > LARGEST_JSON:
+        raise ValueError(f"more than {LARGEST_JSON:,} bytes")
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged, not JSON ({error}); take an older one, or a copy") from None
+        raise ValueError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: damaged, expected an object; take an older one, or a copy")
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def read_json(path: Path, content: bytes) -> dict[str, Any]:
+    """The object in a file of a checkpoint."""
+    try:
+        return json_object(content)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged, {error}; take an older one, or a copy") from None
 
 
 def read_arrays(path: Path) -> dict[str, "np.ndarray[Any, Any]"]:

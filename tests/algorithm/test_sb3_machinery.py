@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import tempfile
 import time
 from typing import Any
 
@@ -324,6 +325,14 @@ class Shown(KVWriter):
         self.rows.append(dict(key_values))
 
     def close(self) -> None: ...
+
+
+def test_learning_leaves_no_folder_of_a_logger_in_the_temporary_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = build("MlpPolicy", vector())
+    model.learn(32)
+    model.learn(32, reset_num_timesteps=False)
+    assert not list(tmp_path.glob("SB3-*"))  # torch makes one folder for itself, once
 
 
 def test_a_logger_that_is_set_stays(tmp_path):

@@ -1,5 +1,6 @@
 """Metrics of a run, its files, and the way back."""
 
+import csv
 import json
 
 import numpy as np
@@ -45,6 +46,19 @@ def test_what_was_written_comes_back_bit_for_bit(result, tmp_path):
     assert stored.trades["pnl"].tolist() == [trade.pnl for trade in agent.trades]
     assert stored.equity.index[0] == pd.Timestamp("2020-01-01", tz="UTC")
     assert (stored.outlook_step.quantiles == agent.outlook_step.quantiles).all()
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+A", "-A", "@A", "'=A", "'A", "A=1"])
+def test_a_name_is_no_formula_to_a_spreadsheet_and_comes_back(name, result, tmp_path):
+    agent = result()
+    object.__setattr__(agent, "assets", (name, "BBB/USD"))
+    write_backtest(tmp_path, agent, {}, metrics_of(agent, {}))
+    header, *rows = csv.reader((tmp_path / "positions.csv").read_text().splitlines())
+    cells = {row[header.index("asset")] for row in rows}
+    assert cells == {name if name[0] == "A" else f"'{name}", "BBB/USD"}
+    stored = read_backtest(tmp_path)
+    assert set(stored.positions["asset"]) == {name, "BBB/USD"}
+    assert set(stored.trades["asset"]) == {trade.asset for trade in agent.trades}
 
 
 def test_undefined_numbers_are_null_in_the_file_and_nan_again_in_memory(result, tmp_path):

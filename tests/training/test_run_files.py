@@ -267,6 +267,14 @@ def test_an_entry_of_the_record_that_is_of_another_kind_is_named(entry, tmp_path
         run.record()
 
 
+def test_a_record_without_end_is_not_read_to_its_end(tmp_path):
+    run = new_run(tmp_path / "run")
+    with run.run_file.open("wb") as file:
+        file.truncate(1 << 40)  # of holes: it takes no room on the disk
+    with pytest.raises(RunDirectoryError, match=r"run\.json: more than 16,777,216 bytes; delete or repair it"):
+        run.record()
+
+
 def test_a_log_whose_directory_is_gone_is_named_and_nothing_is_printed_by_its_thread(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     before = threading.excepthook

@@ -18,6 +18,13 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "a name is a formula",
+        "backtest/files:_write_csv",
+        "cell.startswith(_FORMULA)",
+        "False",
+        "backtest/test_evaluation.py::test_a_name_is_no_formula_to_a_spreadsheet_and_comes_back",
+    ),
+    row(
         "durations follow a clock that may be set",
         "algorithm/ppo:DistributionalPPO.dump_logs",
         "time.monotonic() - self._began",

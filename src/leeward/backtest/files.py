@@ -22,7 +22,8 @@ from leeward.errors import RunDirectoryError, one_line
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 
 _TEXT = ("asset", "side")
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a text that begins so; a quote before it makes it a text
+# A spreadsheet would run a text that begins so; a quote before it makes it a text, and before a quote tells them apart.
+_FORMULA = ("=", "+", "-", "@", "'")
 _QUOTED = tuple(f"'{sign}" for sign in _FORMULA)
 _OUTLOOK = ("levels", "weights", "quantiles", "var", "cvar", "mean")
 

@@ -15,7 +15,7 @@ PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow")
 EXPANSION = 100  # times: numbers shrink to a tenth, and not to a hundredth
 MOST_COLUMNS = 10_000  # of a file of bars
 _ROOM = 1 << 26  # bytes in memory that any file may take
-_LONGEST_TEXT = 10_000  # characters of a cell: one in a dictionary stands for as many rows as point to it
+_LONGEST_TEXT = 10_000  # bytes of a cell: one in a dictionary stands for as many rows as point to it
 _MAGIC = b"ARROW1\0\0"  # before the stream in a Feather file of version 2, the one that Arrow has written since 2020
 
 
@@ -52,10 +52,9 @@ def _read_parquet(content: bytes) -> tuple[Any, list[str]]:
     about = ParquetFile(pyarrow.BufferReader(content))
     _check_size(content, about.metadata.num_rows, about.metadata.num_columns)
     _check_expanded(content, arrow_sizes.of_parquet(content))
-    schema = about.schema_arrow
-    kept, left_out = _columns(schema)
+    kept, left_out = _columns(about.schema_arrow)
     # As dictionaries, so that a long text is there once.
-    texts = [name for name in kept if pyarrow.types.is_string(schema.field(name).type)]
+    texts = [field.name for field in about.schema_arrow if _is_text(field.type)]
     file = ParquetFile(pyarrow.BufferReader(content), read_dictionary=texts)
     return file.read(columns=kept if left_out else None), left_out
 
@@ -104,7 +103,14 @@ def _is_plain(kind: Any) -> bool:
     if types.is_dictionary(kind):
         return _is_plain(kind.value_type)
     known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_temporal, types.is_null)
-    return any(is_one(kind) for is_one in (*known, types.is_string, types.is_large_string, types.is_string_view))
+    return _is_text(kind) or any(is_one(kind) for is_one in known)
+
+
+def _is_text(kind: Any) -> bool:
+    """Not views of texts, of which many may show the same bytes."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _check_texts(table: Any) -> None:
@@ -113,7 +119,7 @@ def _check_texts(table: Any) -> None:
     for name, column in zip(table.column_names, table.columns, strict=True):
         for chunk in column.chunks:
             values = chunk.dictionary if types.is_dictionary(chunk.type) else chunk
-            if types.is_string(values.type) or types.is_large_string(values.type) or types.is_string_view(values.type):
+            if _is_text(values.type):
                 longest = compute.max(compute.binary_length(values)).as_py() or 0
                 if longest > _LONGEST_TEXT:
                     raise ValueError(f"a text of {longest:,} bytes in column {name!r:.40}; bars have none")

@@ -29,7 +29,7 @@ import leeward
 from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
 from leeward.config.trading import DataConfig
-from leeward.durable import is_leftover, naming, put_back, sha256, write_atomically
+from leeward.durable import LARGEST_JSON, is_leftover, json_object, naming, put_back, sha256, write_atomically
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.market import Market, Scaler, fit_scaler, load, prepare
 from leeward.training.trained_on import TrainedOn
@@ -37,7 +37,6 @@ from leeward.training.trained_on import TrainedOn
 __all__ = ["RunDir", "new_folder"]
 
 _VERSIONED = ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")
-_LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
 _LARGEST_LOCK = 32  # bytes: a number of a process
 # Of run.json: what its entries are, where others are read.
 _ENTRIES: dict[str, type] = {
@@ -143,14 +142,10 @@ class RunDir:
         """run.json."""
         if not self.run_file.is_file():
             return {}
-        if self.run_file.stat().st_size > _LARGEST_JSON:
-            raise RunDirectoryError(f"{self.run_file}: more than {_LARGEST_JSON:,} bytes; delete or repair it")
         try:
-            record = json.loads(self.run_file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise RunDirectoryError(f"{self.run_file}: not JSON ({error}); delete or repair it") from None
-        if not isinstance(record, dict):
-            raise RunDirectoryError(f"{self.run_file}: expected a JSON object, got {type(record).__name__}")
+            record = _read_object(self.run_file)
+        except ValueError as error:
+            raise RunDirectoryError(f"{self.run_file}: {error}; delete or repair it") from None
         for name, kind in _ENTRIES.items():
             if name in record and not isinstance(record[name], kind):
                 raise RunDirectoryError(
@@ -192,10 +187,8 @@ class RunDir:
                 f"{self.path}: no scaler.json, so nothing was trained here; run `leeward train` first"
             )
         try:
-            if self.scaler_file.stat().st_size > _LARGEST_JSON:
-                raise ValueError(f"more than {_LARGEST_JSON:,} bytes")
-            return Scaler.from_state(json.loads(self.scaler_file.read_text(encoding="utf-8")))
-        except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
+            return Scaler.from_state(_read_object(self.scaler_file))
+        except (ValueError, KeyError, TypeError, CheckpointError) as error:
             raise RunDirectoryError(f"{self.scaler_file}: not a scaler ({error!r}); restore it from a copy") from None
 
     def checked_scaler(self) -> Scaler:
@@ -392,6 +385,11 @@ def _lock(file: IO[str], how: int) -> None:
             f"{file.name}: this file system has no locks ({error.strerror}), so that two processes could write one "
             "run; put the run on a local disk"
         ) from None
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return json_object(file.read(LARGEST_JSON + 1))
 
 
 def _versions() -> dict[str, str]:
