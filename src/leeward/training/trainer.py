@@ -18,7 +18,9 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
+from leeward.algorithm.guard import OnAlert
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.algorithm.risk_constraint import LimitVerdict
 from leeward.backtest import run_policy
@@ -40,6 +42,7 @@ from leeward.training.checkpoints import (
 )
 from leeward.training.critic_check import critic_numbers
 from leeward.training.logs import AlertFile, Listener, ProgressFile, TensorBoardFile, make_logger
+from leeward.training.mirrors import open_mirror
 from leeward.training.run_dir import RunDir
 from leeward.training.trade_metrics import Score, TradeMetrics, score_of
 
@@ -81,7 +84,7 @@ class Progress:
     stopping: bool  # a signal asked for an end; this is the last update
 
 
-def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
+def make_model(config: RunConfig, env: VecEnv, on_alert: OnAlert | None = None) -> DistributionalPPO:
     """The agent a config describes."""
     ppo, policy = config.ppo, config.policy
     rates = {name: getattr(ppo, name) for name in ("learning_rate", "critic_learning_rate")}
@@ -97,6 +100,7 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
         action_distribution=policy.action_distribution,
         risk=config.risk,
         health=config.health,
+        on_alert=on_alert,
         **rates,
         **ppo.keywords(),
     )
@@ -111,11 +115,13 @@ def train(
     parent: RunDir | None = None,
     notice: Callable[[str], None] = warnings.warn,
     tell: Callable[[Alert], None] = announce,
+    track: str | None = None,
 ) -> list[LimitVerdict]:
     """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
     With a `parent` a new run begins with the weights of that one's best checkpoint. `notice` is told what a person
-    should know: that a damaged checkpoint was passed over, or that versions differ; `tell` every health alert.
+    should know: that a damaged checkpoint was passed over, or that versions differ; `tell` every health alert; `track`
+    names a tracker that gets a copy of both metrics and alerts.
     """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
@@ -133,14 +139,21 @@ def train(
             take_weights(model, parent.best_checkpoint())
     session = _Session(run, config, market, state, show)
     alerts = AlertFile(run.alerts_file, model.alerts)
+    mirror = None if track is None else open_mirror(track, run.path, config.model_dump(mode="json"))
 
     def on_alert(alert: Alert) -> None:
         alerts.write(alert)
+        if mirror is not None:
+            mirror.alert(alert, model.num_timesteps)
         tell(alert)
 
     model.guard.on_alert = on_alert
     logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
+    if mirror is not None:
+        logger.output_formats.append(mirror)
     model.set_logger(logger)
+    for name, value in model.guard.monitor.pending.items():  # a score at the checkpoint: of the row that comes next
+        logger.record(name, value)
     remaining = config.ppo.total_steps - model.num_timesteps
     try:
         if remaining > 0:
