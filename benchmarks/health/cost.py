@@ -26,7 +26,7 @@ from leeward.algorithm import engine, ppo
 from leeward.algorithm.guard import Guard
 
 HERE = Path(__file__).parent
-PAIRS, WARM = 24, 3
+PAIRS, WARM = 16, 2
 WORKLOADS: dict[str, tuple[int, str, dict[str, Any]]] = {
     "64 envs × 128 steps, LSTM": (64, "MlpLstmPolicy", {"n_steps": 128, "batch_size": 2048, "n_epochs": 4}),
     "16 envs × 64 steps, LSTM": (16, "MlpLstmPolicy", {"n_steps": 64, "batch_size": 256, "n_epochs": 4}),

@@ -19,7 +19,7 @@ from stable_baselines3.common.logger import KVWriter
 from leeward.errors import MissingExtra
 from leeward.telemetry.alerts import Alert
 
-__all__ = ["MIRRORS", "Mirror", "open_mirror", "require"]
+__all__ = ["MIRRORS", "MLflowMirror", "Mirror", "TrackioMirror", "open_mirror", "require"]
 
 _PROJECT = "leeward"
 
