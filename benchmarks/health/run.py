@@ -1,9 +1,10 @@
-"""False alarms: thirty healthy runs, and what the health rules say of them.
+"""False alarms: thirty healthy runs and the demo, and what the health rules say of them.
 
     OMP_NUM_THREADS=1 python benchmarks/health/run.py --all
 
 CartPole, Pendulum, Acrobot, tasks that need a memory, and 20 seeds of the demo's markets, with and without a limit,
-with both critics. Every alert is a line of `results.jsonl`; RESULTS.md counts them.
+with both critics. Every run is a line of `results.jsonl`; RESULTS.md counts the alerts. Thresholds were set on seeds
+below 20; these runs have others.
 """
 
 import json
@@ -29,6 +30,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CRITICS = ("quantile", "categorical")
 DEMO_STEPS, TRADING_STEPS = 300_000, 100_000
+FRESH = 40  # no threshold was set on this seed or a later one
 Row = dict[str, Any]
 
 
@@ -39,24 +41,24 @@ def alerts_of(model: DistributionalPPO) -> Row:
 
 def classic(task: str, critic: str) -> Row:
     """The settings of RL-Zoo, as far as they go."""
-    common: dict[str, Any] = {"critic": critic, "seed": 1, "device": "cpu"}
+    common: dict[str, Any] = {"critic": critic, "seed": FRESH, "device": "cpu"}
     if task == "CartPole-v1":
-        env: Any = make_vec_env(task, 8, seed=1)
+        env: Any = make_vec_env(task, 8, seed=FRESH)
         zoo = {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8}
         falling = {"learning_rate": linear(1e-3), "clip_range": linear(0.2)}
         model = DistributionalPPO("MlpPolicy", env, **zoo, **falling, **common)
-        return alerts_of(model.learn(60_000))
+        return alerts_of(model.learn(40_000))
     if task == "Pendulum-v1":
-        env = make_vec_env(task, 4, seed=1)
+        env = make_vec_env(task, 4, seed=FRESH)
         model = DistributionalPPO("MlpPolicy", env, n_steps=1024, batch_size=64, gamma=0.9, learning_rate=1e-3,
                                   use_sde=True, sde_sample_freq=4, **common)  # fmt: skip
-        return alerts_of(model.learn(60_000))
+        return alerts_of(model.learn(40_000))
     if task == "Acrobot-v1":
-        env = VecNormalize(make_vec_env(task, 16, seed=1), gamma=0.99)
+        env = VecNormalize(make_vec_env(task, 16, seed=FRESH), gamma=0.99)
         model = DistributionalPPO("MlpPolicy", env, n_steps=256, batch_size=128, n_epochs=4, gae_lambda=0.94, **common)
-        return alerts_of(model.learn(120_000))
+        return alerts_of(model.learn(80_000))
     if task == "CartPole without velocities":
-        env = make_vec_env("CartPole-v1", 8, seed=1, wrapper_class=OnlyPositions)
+        env = make_vec_env("CartPole-v1", 8, seed=FRESH, wrapper_class=OnlyPositions)
         model = DistributionalPPO("MlpLstmPolicy", env, n_steps=50, batch_size=128, gamma=0.99, learning_rate=7e-4,
                                   ent_coef=0.0, policy_kwargs={"lstm_hidden_size": 64}, **common)  # fmt: skip
         return alerts_of(model.learn(50_000))
@@ -69,16 +71,19 @@ def classic(task: str, critic: str) -> Row:
 TASKS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "CartPole without velocities", "cue to remember")
 
 
-def trading(seed: int) -> Row:
-    """The demo's market or the control's; every second seed with a limit, both critics, with memory and without."""
-    config_file = ROOT / "configs" / ("demo.yaml" if seed % 4 < 2 else "control.yaml")
-    limit = "-0.02" if seed % 2 else "null"
-    settings = [f"risk.limit={limit}", f"ppo.critic={CRITICS[seed // 4 % 2]}", f"seed={seed}"]
-    settings += [f"ppo.total_steps={DEMO_STEPS if seed < 4 else TRADING_STEPS}"]
-    if seed >= 16:
+def trading(place: int) -> Row:
+    """The demo's market or the control's; every second place with a limit, both critics, with memory and without."""
+    limit = "-0.02" if place % 2 else "null"
+    settings = [f"risk.limit={limit}", f"ppo.critic={CRITICS[place // 4 % 2]}", f"seed={FRESH + place}"]
+    settings += [f"ppo.total_steps={DEMO_STEPS if place < 4 else TRADING_STEPS}"]
+    if place >= 16:
         settings += ["policy.name=MlpLstmPolicy", "ppo.n_envs=16"]
-    config = load_config(config_file, settings)
-    env = TradingVecEnv(prepare(config.data), config.ppo.n_envs, config=config.env, seed=seed)
+    return market("demo.yaml" if place % 4 < 2 else "control.yaml", settings)
+
+
+def market(name: str, settings: list[str]) -> Row:
+    config = load_config(ROOT / "configs" / name, settings)
+    env = TradingVecEnv(prepare(config.data), config.ppo.n_envs, config=config.env, seed=config.seed)
     model = make_model(config, env)
     return alerts_of(model.learn(config.ppo.total_steps)) | {"settings": settings}
 
@@ -89,9 +94,7 @@ def page(rows: list[Row]) -> str:
         "# Health rules on healthy runs",
         "",
         "`OMP_NUM_THREADS=1 python benchmarks/health/run.py --all` makes the runs; each is a line of `results.jsonl`.",
-        "The lines stored now were not made by that command: the recorded numbers of these runs were judged again by",
-        "the present rules, whose thresholds had been set on the same runs, and ten of them were recorded before",
-        "`envs_alike` and `bootstrap_from_reset` existed. Six of the thirty runs are missing: this is no proof yet.",
+        "Thresholds were set on other seeds of these tasks, and stood still while the runs were made.",
         "",
         f"{len(rows)} runs: {counts['error']} errors, {counts['warn']} warnings, {counts['info']} infos.",
         "",
@@ -108,7 +111,8 @@ def page(rows: list[Row]) -> str:
 def main(make: bool, words: list[str]) -> None:
     store = Stored(HERE / "results.jsonl")
     runs = [(f"{task}, {critic}", lambda t=task, c=critic: classic(t, c)) for task in TASKS for critic in CRITICS]
-    runs += [(f"trading, seed {seed}", lambda s=seed: trading(s)) for seed in range(20)]
+    runs += [(f"trading, seed {FRESH + place}", lambda p=place: trading(p)) for place in range(20)]
+    runs += [("the demo", lambda: market("demo.yaml", []))]
     for name, run in runs:
         if make and all(word in name for word in words):
             store.ensure(run, run=name)

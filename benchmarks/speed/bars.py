@@ -43,9 +43,11 @@ class BatchedBars(VecEnv):
         self.clock[dones] = 0
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         observation = self._observe()
+        rewards = (self.chosen - 1) * observation[:, 0]
         for env in np.flatnonzero(dones):
-            infos[env] = {"TimeLimit.truncated": True, "terminal_observation": observation[env]}
-        return observation, (self.chosen - 1) * observation[:, 0], dones, infos
+            infos[env] = {"TimeLimit.truncated": True, "terminal_observation": observation[env].copy()}
+            observation[env] = self.rng.standard_normal(FEATURES, dtype=np.float32)  # of the next episode
+        return observation, rewards, dones, infos
 
     def close(self) -> None:
         """Nothing to release."""

@@ -32,7 +32,7 @@ from leeward.networks.value_heads import CategoricalCritic
 from leeward.rollout.sequences import cut, minibatches
 from leeward.telemetry import metrics
 
-from ..support.models import Look, build, collect, evaluate_rollout, learn, learn_keeping, parameters_of
+from ..support.models import Look, build, coefficients, collect, evaluate_rollout, learn, learn_keeping, parameters_of
 from ..support.staggered_envs import staggered
 
 
@@ -53,21 +53,6 @@ def minibatch_of(model: DistributionalPPO, collected: Collected) -> tuple[Rows, 
     rows = gather(buffer, collected.targets.advantages, batch)
     times, envs = (torch.as_tensor(x)[batch.sequences] for x in (sequences.times, sequences.envs))
     return rows, model.policy.evaluate(rows.observations, rows.actions, buffer.memory_before(times, envs))
-
-
-def coefficients(clip: ValueClip) -> Coefficients:
-    return Coefficients(
-        clip_range=0.2,
-        policy_weight=1.0,
-        outlook_weight=1.0,
-        value_weight=0.5,
-        risk_weight=0.5,
-        ent_coef=0.01,
-        kappa=0.0,
-        value_clip=clip,
-        kl_penalty=0.5,
-        awr=None,
-    )
 
 
 def prepared(model: DistributionalPPO, clip: ValueClip) -> tuple[Rows, Evaluation, ValueTargets, Coefficients]:

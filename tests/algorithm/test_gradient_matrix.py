@@ -21,7 +21,7 @@ from leeward.algorithm.state_adversary import StateAdversary
 from leeward.config.learning import AWR, Adversary, ValueClip
 from leeward.rollout.sequences import cut, minibatches
 
-from ..support.models import build, collect, learn, learn_keeping
+from ..support.models import build, coefficients, collect, learn, learn_keeping
 
 ACTOR = {"actor_extractor", "extractor", "actor_memory", "actor_mlp", "action_head", "log_std"}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -59,18 +59,7 @@ def terms_of(
 ) -> dict[str, torch.Tensor]:
     """Each term by itself, on all rows of a rollout that the policy has since moved away from."""
     buffer, learned_from, policy = collected.rollout, collected.targets, model.policy
-    weights = Coefficients(
-        clip_range=0.2,
-        policy_weight=1.0,
-        outlook_weight=1.0,
-        value_weight=0.5,
-        risk_weight=0.5,
-        ent_coef=0.01,
-        kappa=0.0,
-        value_clip=ValueClip(mode=critic_clip),
-        kl_penalty=1.0,
-        awr=AWR(),
-    )
+    weights = coefficients(ValueClip(mode=critic_clip), kl_penalty=1.0, awr=AWR())
     targets = prepare_value_targets(policy.critic, learned_from.samples, change, weights)
     sequences = cut(buffer.starts.numpy(), model.engine.plan(None).sequence_length)
     batch = next(minibatches(sequences, 3, None, np.random.default_rng(0), torch.device("cpu")))

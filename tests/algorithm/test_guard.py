@@ -16,7 +16,7 @@ from leeward.algorithm.guard import _scaled
 from leeward.errors import ConfigError, EnvironmentFault, UnhealthyTraining
 from leeward.telemetry.alerts import Alert
 
-from ..support.faults import hooks, knob, make, one_env, setting
+from ..support.faults import hooks, knob, make, one_env, setting, weights
 from ..support.models import Look, learn, parameters_of
 
 
@@ -72,14 +72,43 @@ def test_strict_stops_with_words_and_the_model_is_the_last_good_one() -> None:
 
 def test_rollback_goes_back_with_a_smaller_rate_and_says_so() -> None:
     told: list[Alert] = []
-    model = make(health={"rollback": True, "rollback_lr_factor": 1e-4}, on_alert=told.append)
+    model = make(health={"rollback": True}, on_alert=told.append)
     learn(model, 16, Then(8, setting(learning_rate=3.0)))
     said = [alert for alert in told if alert.name == "rolled_back"]
     assert len(said) == 1 == model.guard.rollbacks
     assert "rollback 1 of 3 because of policy_jumped: back to the state after update 5" in said[0].message
-    assert model.learning_rate == pytest.approx(3e-4) and "learning_rate 0.0003" in said[0].message
+    # Half of the rate of the good state, not of the one that was set since.
+    assert model.learning_rate == pytest.approx(5e-4) and "learning_rate 0.0005" in said[0].message
     assert model.last_metrics["train/approx_kl"] < 0.1
     assert model.n_rollouts == 16, "what was spent is spent"
+    copy = io.BytesIO()
+    model.save(copy)
+    copy.seek(0)
+    for each in (model, DistributionalPPO.load(copy, env=model.env)):  # the rate returns after ten good updates
+        learn(each, 1)
+        assert each.learning_rate == pytest.approx(5e-4)
+        learn(each, 2)
+        assert each.learning_rate == pytest.approx(1e-3) and "learning_rate 0.001 again" in each.alerts[-1].message
+
+
+def test_a_rate_that_made_the_policy_jump_becomes_as_small_as_its_kl_says() -> None:
+    model = make(health={"rollback": True}, learning_rate=0.3)
+    learn(model, 8)
+    jump = next(alert for alert in model.alerts if alert.name == "policy_jumped")
+    assert names(model).count("rolled_back") == 1 == model.guard.rollbacks
+    # The KL of an update grows with the square of the rate, and 0.02 is a usual one.
+    assert model.learning_rate == pytest.approx(0.3 * math.sqrt(0.02 / jump.value))
+    assert model.learning_rate < 0.5 * 0.3
+
+
+def test_each_rollback_lowers_the_rate_further_than_the_one_before() -> None:
+    model = make(health={"rollback": True, "rules": {"policy_jumped": {"off": True}}})
+    broken = hooks(lambda m: [m.policy.action_head.net.weight], lambda gradient: gradient * math.nan)
+    with pytest.raises(UnhealthyTraining, match="after 3 of them"):
+        learn(model, 20, Then(4, broken))
+    said = [alert.message for alert in model.alerts if alert.name == "rolled_back"]
+    # 1/2, 1/2 · 1/4, 1/2 · 1/4 · 1/8 of 1e-3
+    assert [line.rpartition(" ")[2] for line in said] == ["0.0005", "0.000125", "1.56e-05"]
 
 
 def test_rollback_and_several_processes_are_refused_together() -> None:
@@ -105,6 +134,16 @@ def test_one_bad_reward_ends_training_or_is_survived() -> None:
     assert names(model)[-2:] == ["environment_fault", "rolled_back"]
     assert model.learning_rate == 1e-3, "the step was not at fault"
     assert model.n_rollouts == 8 and model.num_timesteps == 8 * model.n_steps * model.n_envs
+
+
+def test_weights_that_are_no_numbers_are_not_the_envs_fault() -> None:
+    spoil = weights(lambda model: model.policy.action_head.net.weight.fill_(math.nan))
+    with pytest.raises(EnvironmentFault):
+        learn(broken := make(), 8, Then(4, spoil))
+    assert names(broken) == ["training_diverged"]
+    model = make(health={"rollback": True})
+    learn(model, 8, Then(4, spoil))
+    assert names(model) == ["training_diverged", "rolled_back"] and model.n_rollouts == 8
 
 
 class Steps(KVWriter):

@@ -84,6 +84,8 @@ def test_every_alert_is_told_once_with_its_story(parts, run_copy) -> None:
     (run_copy / "alerts.jsonl").write_text("")
     assert run_checks([BY_NAME["alerts"]], parts_of(open_run(run_copy))).passed == ("alerts",)
     (run_copy / "alerts.jsonl").write_text('{"name": "cut off')
+    assert run_checks([BY_NAME["alerts"]], parts_of(open_run(run_copy))).passed == ("alerts",)
+    (run_copy / "alerts.jsonl").write_text('{"name": "cut off\n')
     (line,) = run_checks([BY_NAME["alerts"]], parts_of(open_run(run_copy))).not_run
     assert "alerts.jsonl line 1: not JSON" in line.why
 

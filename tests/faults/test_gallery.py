@@ -5,11 +5,15 @@
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import leeward.audit
+
 from ..support.faults import FAULTS, Fault, Story, train
+from ..support.market_faults import MARKET_FAULTS, MarketFault, audited
 
 
 @cache
@@ -40,6 +44,24 @@ def test_its_healthy_twin_hears_nothing(fault: Fault) -> None:
     story = healthy(repr(fault.setup), fault.updates)
     assert story.error == ""
     assert [alert.line for alert in story.alerts if alert.severity != "info"] == []
+
+
+@pytest.mark.parametrize("fault", MARKET_FAULTS, ids=repr)
+def test_a_fault_of_a_market_is_named_by_the_audit_in_the_same_process(fault: MarketFault, tmp_path: Path) -> None:
+    found = audited(fault, tmp_path / "run").findings
+    assert {finding.check for finding in found} & set(fault.checks), found
+    alerts = {finding.title.partition(":")[0].removeprefix("Alert ") for finding in found if finding.check == "alerts"}
+    assert not fault.alerts or alerts & set(fault.alerts), alerts
+
+
+def test_what_was_told_in_training_is_told_by_the_audit_of_a_model() -> None:
+    fault = next(fault for fault in FAULTS if fault.name == "log-probabilities of other actions")
+    audit = train(fault, fault.setup, fault.updates, look=leeward.audit.model).found
+    titles = [finding.title for finding in audit.findings if finding.check == "alerts"]
+    assert "Alert ratio_not_one" in [title.partition(":")[0] for title in titles]
+    assert "ratio" in {finding.check for finding in audit.findings}, "and its own check sees the same"
+    healthy = train(None, fault.setup, fault.updates, look=leeward.audit.model).found
+    assert healthy.findings == () and "alerts" in healthy.passed
 
 
 def test_there_are_thirty_faults_of_different_kinds() -> None:

@@ -130,8 +130,16 @@ def test_what_is_wrong_with_a_directory_is_said(tmp_path, run_copy):
     with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 2: not JSON"):
         load_run(run_copy)
     (run_copy / "alerts.jsonl").write_text("[1]\n")
-    with pytest.raises(RunDirectoryError, match="expected a JSON object, got list"):
+    with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 1: expected an object, got list"):
         load_run(run_copy)
+
+
+def test_half_a_line_at_the_end_is_left_out(run_copy):
+    for half in ('{"severity": "er', '{"message": "−'):  # the second ends inside a character
+        (run_copy / "alerts.jsonl").write_bytes(b'{"severity": "warn"}\n' + half.encode()[:-1])
+        assert load_run(run_copy).alerts == ({"severity": "warn"},)
+    (run_copy / "alerts.jsonl").write_text('{"severity": "warn"}\n{"severity": "error"}')
+    assert [alert["severity"] for alert in load_run(run_copy).alerts] == ["warn", "error"]
 
 
 def test_a_report_is_whole_or_the_old_one(run_copy, monkeypatch):

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -125,6 +126,7 @@ class Story:
     alerts: list[Alert]
     error: str
     numbers: list[dict[str, float]]  # of every update
+    found: Any = None  # what `look` gave
 
 
 class _Watch(BaseCallback):
@@ -149,8 +151,14 @@ class _Watch(BaseCallback):
             self.numbers.append(dict(model.last_metrics))
 
 
-def train(fault: Fault | None, setup: dict[str, Any], updates: int, seed: int = 3) -> Story:
-    """A run with a fault, or its healthy twin."""
+def train(
+    fault: Fault | None,
+    setup: dict[str, Any],
+    updates: int,
+    seed: int = 3,
+    look: Callable[[DistributionalPPO], Any] = lambda model: None,
+) -> Story:
+    """A run with a fault, or its healthy twin; `look` sees the model at the end, while the fault is still there."""
     error = ""
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -162,7 +170,8 @@ def train(fault: Fault | None, setup: dict[str, Any], updates: int, seed: int = 
             watch.note(model)
         except LeewardError as raised:
             error = f"{type(raised).__name__}: {raised}"
-    return Story(list(model.alerts), error, watch.numbers)
+        alerts = list(model.alerts)
+        return Story(alerts, error, watch.numbers, look(model))
 
 
 # --- how faults are put in --------------------------------------------------------------------------------------------
@@ -305,6 +314,12 @@ def _one_seed(model: DistributionalPPO, stack: ExitStack) -> None:
         env.unwrapped.rng, env.unwrapped.last = np.random.default_rng(7), np.zeros(5, np.float32)
 
 
+def _statistics_lost(model: DistributionalPPO) -> None:
+    assert model.policy.observation_normaliser is not None
+    for statistic in model.policy.observation_normaliser.buffers():
+        statistic.zero_()
+
+
 DISCRETE = {"action": "discrete"}
 NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
 RELU = {"policy_kwargs": {"activation_fn": nn.ReLU}}
@@ -331,6 +346,8 @@ FAULTS = (
     # What is remembered and stored
     Fault("bootstrap from the reset observation", rollout(_bootstrap_from_the_reset), "rollout/bootstrap_from_reset",
           ("bootstrap_from_reset",), 0),
+    Fault("rewards are stored one step late", rollout(lambda b: b.rewards.copy_(b.rewards.roll(1, 0))),
+          "rollout/record_dev", ("rollout_not_as_given",), 0),
     Fault("wrong memory state", method(lambda model: RolloutBuffer, "store_memory",
           lambda right, self, t, memory: right(self, t, tuple(0.5 * part for part in memory))),
           "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
@@ -350,6 +367,8 @@ FAULTS = (
           "lstm/saturation_layer0", ("memory_saturated",), 0),
     Fault("frozen normaliser", method(lambda model: model.policy.observation_normaliser, "update",
           lambda right, seen: (0.0, 0.0)), "debug/obs_norm_mean_drift", ("normaliser_frozen",), 1, setup=NORMALISED),
+    Fault("the normaliser's statistics are lost", weights(_statistics_lost),
+          "rollout/normaliser_count", ("normaliser_restarted",), 0, setup=NORMALISED),
     # What is learned from
     Fault("stale advantages", targets(lambda now, before: replace(now, advantages=before.advantages)),
           "train/advantage_dev", ("advantage_mismatch",), 1),
@@ -390,12 +409,23 @@ FAULTS = (
           "train/update_ratio/actor_memory", ("weights_unchanged", "memory_gradient_vanishing"), 1),
     Fault("optimiser that stands still", method(lambda m: m.policy.optimizer, "step", lambda right, *a: None),
           "train/update_ratio/action_head", ("weights_unchanged",), 1),
+    Fault("no gradient reaches the standard deviation", hooks(
+              lambda m: [m.policy.action_head.log_std], torch.zeros_like),
+          "train/parameters_unchanged", ("parameter_unchanged",), 1, at=1),
+    Fault("an epoch ends after its first minibatch", method(lambda m: m.engine.updater, "_turns",
+          lambda right, *a: islice(right(*a), 1)), "train/rollout_used", ("rollout_left_out",), 0),
     Fault("optimiser state lost on resume", _lost_optimizer, "train/optimizer_steps", ("optimizer_restarted",), 0),
     Fault("NaN in a gradient, once", hooks(lambda m: [m.policy.action_head.net.weight],
           _once(lambda gradient: gradient * float("nan"))), "train/skipped_minibatches", ("minibatches_skipped",), 0),
     Fault("uniform policy that never moves", patch("leeward.algorithm.update.policy_losses",
           lambda right, *a: (lambda found: replace(found, loss=0.0 * found.loss))(right(*a))), "train/kl_exact",
           ("policy_not_moving", "weights_unchanged"), 1, at=1),
+    Fault("policy loss with the wrong sign", patch("leeward.algorithm.update.policy_losses",
+          lambda right, policy, rows, *a: right(policy, replace(rows, advantages=-rows.advantages), *a)),
+          "train/surrogate_direction", ("policy_moves_away",), 3),
+    Fault("a clip range of nothing", setting(clip_range=1e-7), "train/clip_fraction", ("policy_clipped",), 2),
+    Fault("bounds far outside of the policy's noise", lambda model, stack: None, "rollout/action_spread",
+          ("actions_unscaled",), 1, at=1, setup={"bound": 1000.0}, twin={}),
     # What comes of it
     Fault("collapsed entropy", weights(_only_one_action), "train/policy_entropy",
           ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),

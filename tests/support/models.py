@@ -11,9 +11,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
-from leeward.algorithm.losses import gather
+from leeward.algorithm.losses import Coefficients, gather
 from leeward.algorithm.ppo import Collected
 from leeward.algorithm.return_scale import UnitChange
+from leeward.config.learning import ValueClip
 from leeward.networks.policy import DistributionalPolicy
 from leeward.rollout.sequences import cut, minibatches
 
@@ -22,6 +23,15 @@ from .staggered_envs import Recorder, staggered
 POLICIES = {"vector": "Mlp", "dict": "MultiInput", "image": "Cnn"}
 SMALL: dict[str, Any] = {"net_arch": [7]}
 SMALL_LSTM: dict[str, Any] = SMALL | {"lstm_hidden_size": 8}
+
+
+def coefficients(clip: ValueClip, **changes: Any) -> Coefficients:
+    """What weighs the losses of an update, in a test that computes them itself."""
+    usual = {
+        "clip_range": 0.2, "policy_weight": 1.0, "outlook_weight": 1.0, "value_weight": 0.5, "risk_weight": 0.5,
+        "ent_coef": 0.01, "kappa": 0.0, "value_clip": clip, "kl_penalty": 0.5, "awr": None,
+    }  # fmt: skip
+    return Coefficients(**(usual | changes))
 
 
 def build(

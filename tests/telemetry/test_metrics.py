@@ -3,6 +3,7 @@
 import math
 import re
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def one_return_far_outside() -> dict[str, list[float]]:
 def looked_at_closely() -> dict[str, list[float]]:
     """One thing after another goes wrong between a rollout and its update."""
     model = build(n_steps=200, ends=0.1, n_epochs=1, batch_size=300, n_target_samples=32)
-    policy = model.policy
+    policy, turns = model.policy, model.engine.updater._turns
 
     def mischief(model: DistributionalPPO) -> None:
         k, buffer = model.n_rollouts, model.rollout_buffer
@@ -209,6 +210,10 @@ def looked_at_closely() -> dict[str, list[float]]:
         if k == 8:
             cut = buffer.ended[:-1] & ~buffer.terminated[:-1]
             buffer.raw_next_values[:-1][cut] = buffer.raw_values[1:][cut]
+        if k == 9:
+            model.engine.updater._turns = lambda *a: islice(turns(*a), 1)  # type: ignore[method-assign]
+        if k == 10:
+            model.engine.updater._turns = turns  # type: ignore[method-assign]
         if k == 7:
             nn.init.zeros_(policy.actor_mlp[0].weight)
             nn.init.zeros_(policy.actor_mlp[0].bias)

@@ -16,8 +16,9 @@ from tools.runs import EVERYTHING
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.training.logs import ProgressFile, TensorBoardFile
 from leeward.training.run_dir import RunDir
+from leeward.training.trainer import train
 
-from ..support.tiny_runs import finish, leeward, leeward_here, settings
+from ..support.tiny_runs import finish, leeward, leeward_here, settings, train_here
 
 
 def kill_after(process, run, update):
@@ -88,6 +89,34 @@ def test_a_run_killed_twice_and_resumed_equals_one_that_was_never_stopped(traine
         trained / "backtest/validation/metrics.json"
     ).read_text()
     assert not list(run.path.glob(".*.*")), "half-written files of the killed processes are gone"
+
+
+class Stop(Exception):
+    """What a test ends a run with."""
+
+
+def test_a_score_at_a_checkpoint_is_in_the_row_after_it(tmp_path):
+    # 6 updates, and a validation split that is long enough for numbers of the critic.
+    every = (
+        "data.n_bars=1500",
+        "ppo.gamma=0.5",
+        "checkpoint.every_updates=3",
+        "validation.every_updates=3",
+        "ppo.total_steps=960",
+    )
+    whole, market, _ = train_here(tmp_path / "whole", *every)
+    run = RunDir.create(tmp_path / "stopped", whole.config())
+
+    def stop(progress):
+        if progress.steps == 4 * 160:
+            raise Stop
+
+    with run.locked():
+        with pytest.raises(Stop):
+            train(run, market, stop, resume=False)
+        train(run, market, lambda progress: None, resume=True)
+    assert rows(run) == rows(whole)
+    assert [bool(row["eval/explained_variance"]) for row in rows(run)] == [False, False, False, True, False, False]
 
 
 def test_tensorboard_reads_processes_in_their_order_whatever_the_clock_said(tmp_path):

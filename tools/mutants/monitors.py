@@ -113,7 +113,7 @@ MUTANTS = [
     row(
         "monitor: padding is in the policy's numbers",
         f"{METRICS}:PolicyStatistics.flush",
-        "log_ratio, before, now = log_ratio[learned], before[learned], now[learned]",
+        "log_ratio, advantages, before, now = (part[learned] for part in (log_ratio, advantages, before, now))",
         "pass",
         ROWS,
     ),

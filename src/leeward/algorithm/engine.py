@@ -306,7 +306,12 @@ class Engine:
             return {}
         seen = map_observation(lambda x: now.group.columns(x).flatten(0, 1), rollout.observations)
         mean, std = policy.observation_normaliser.update(seen)
-        return {metrics.OBS_NORM_MEAN_DRIFT: mean, metrics.OBS_NORM_STD_DRIFT: std}
+        count = policy.observation_normaliser.count
+        return {
+            metrics.OBS_NORM_MEAN_DRIFT: mean,
+            metrics.OBS_NORM_STD_DRIFT: std,
+            metrics.NORMALISER_COUNT: count,
+        }
 
     def predicted_tails(self, state: RolloutState) -> Numbers:
         """The tails the model predicts where its envs are now, one step ahead and discounted."""

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 
-from leeward.algorithm import checkpoint
+from leeward.algorithm import checkpoint, schedules
 from leeward.errors import EnvironmentFault, LeewardError, UnhealthyTraining
 from leeward.networks.action_distributions import GaussianHead
 from leeward.telemetry.alerts import Alert, announce
 from leeward.telemetry.health import Facts
-from leeward.telemetry.metrics import Metric, Numbers
+from leeward.telemetry.metrics import APPROX_KL, Metric, Numbers
 from leeward.telemetry.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ __all__ = ["Guard", "OnAlert"]
 OnAlert = Callable[[Alert], None]
 _EVERY = 5  # updates between two copies in memory
 _KEPT = 4  # copies
+_PROBATION = 10  # updates with smaller rates after a first rollback
+_USUAL_KL = 0.02  # nats, of an update that goes well
 _OWN_COURSE = ("counters", "episodes", "health")  # goes on when all else goes back
 
 
@@ -36,6 +39,14 @@ class _Good(NamedTuple):
     update: int
     place: checkpoint.Path  # a file, or the bytes of one
     copied: bool  # in memory
+    rates: dict[str, Any]  # learning rates of the settings then
+
+
+class _Slow(NamedTuple):
+    """Rates are smaller for a while."""
+
+    until: int  # updates
+    rate: float  # the learning rate's start
 
 
 class Guard:
@@ -46,6 +57,7 @@ class Guard:
         self.monitor = Monitor()
         self.rollbacks = 0
         self._good: deque[_Good] = deque(maxlen=_KEPT)
+        self._slow: _Slow | None = None
         self._errors: list[Alert] = []  # that nothing has been done about yet
 
     # --- watch ------------------------------------------------------------------------------------------------------
@@ -96,12 +108,14 @@ class Guard:
     def keep(self, place: pathlib.Path) -> None:
         """A checkpoint was written: it is good if nothing is wrong now, and no copies in memory are needed."""
         if not (self._errors or self.monitor.error_lasts):
-            self._good.append(_Good(self._model.n_rollouts, place, copied=False))
+            self._good.append(_Good(self._model.n_rollouts, place, copied=False, rates=self._rates()))
 
     def act(self) -> None:
         """Between two updates: do what the settings say about errors, and remember a good state."""
         model, health = self._model, self._model.settings.health
         errors, self._errors = self._errors, []
+        if self._slow is not None and not errors and model.n_rollouts >= self._slow.until:
+            self._speed_up(self._slow)
         if errors and (health.strict or health.rollback):
             self._go_back_or_stop(errors[0])
         elif not errors and (health.strict or health.rollback):
@@ -109,25 +123,27 @@ class Guard:
             if not in_files and (not self._good or model.n_rollouts - self._good[-1].update >= _EVERY):
                 file = io.BytesIO()
                 checkpoint.save(model, file, exclude=("rng", "rollout"))
-                self._good.append(_Good(model.n_rollouts, file, copied=True))
+                self._good.append(_Good(model.n_rollouts, file, copied=True, rates=self._rates()))
 
     def survives(self, error: LeewardError) -> bool:
         """An error has ended a round: it is told, and with `rollback` training goes on from the last good state."""
         model = self._model
-        name = "environment_fault" if isinstance(error, EnvironmentFault) else "training_diverged"
-        alert = self.monitor.raised(name, error, model.n_rollouts + 1)
+        # Weights that are not finite give actions that are not, and no env answers those.
+        at_env = isinstance(error, EnvironmentFault) and all(
+            bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()
+        )
+        alert = self.monitor.raised("environment_fault" if at_env else "training_diverged", error, model.n_rollouts + 1)
         self._tell(alert)
         if not model.settings.health.rollback or not self._may_go_back():
             return False
-        if isinstance(error, EnvironmentFault):
+        if at_env:
             self._begin_again(alert)
         else:
             self._go_back(alert)
         return True
 
     def _may_go_back(self) -> bool:
-        alone = self._model.processes.group.size == 1  # else the other processes are inside the round that failed
-        return alone and bool(self._good) and self.rollbacks < self._model.settings.health.max_rollbacks
+        return bool(self._good) and self.rollbacks < self._model.settings.health.max_rollbacks
 
     def _go_back_or_stop(self, alert: Alert) -> None:
         if self._model.settings.health.rollback and self._may_go_back():
@@ -164,14 +180,40 @@ class Guard:
         assert good is not None
         self._restore(good)
         self._good = deque([each for each in self._good if each.update <= good.update], maxlen=_KEPT)
-        factor = health.rollback_lr_factor
-        rates = {name: getattr(model.settings, name) for name in ("learning_rate", "critic_learning_rate")}
-        smaller = {name: _scaled(rate, factor) for name, rate in rates.items() if rate is not None}
+        factor = health.rollback_lr_factor ** (self.rollbacks + 1)
+        rates = self._rates()
+        # A rate that was raised since may be what went wrong; one that was lowered since stays low.
+        usual = {name: self._slowest(good.rates.get(name, rate), rate) for name, rate in rates.items()}
+        bounds = {name: _scaled(rate, _without_jump(alert)) for name, rate in rates.items()}
+        smaller = {name: self._slowest(_scaled(rate, factor), bounds[name]) for name, rate in usual.items()}
         now = model.set_hyperparameters(**smaller)
+        is_sound = all(self._slowest(rate, bounds[name]) is rate for name, rate in usual.items())
+        may_return = is_sound and self.rollbacks == 0
+        self._slow = _Slow(model.n_rollouts + _PROBATION, now["learning_rate"]) if may_return else None
         model.begin_anew()
         self.monitor.restart()
-        rates_now = ", ".join(f"{name} {rate:.3g}" for name, rate in now.items())
-        self._say_so(alert, f"back to the state after update {good.update}, with {rates_now}")
+        self._say_so(alert, f"back to the state after update {good.update}, with {_listed(now)}")
+
+    def _speed_up(self, slow: _Slow) -> None:
+        """What went wrong once has not come again: the rates are as before, unless somebody has set others since."""
+        self._slow = None
+        rates = self._rates()
+        if schedules.start_of(rates["learning_rate"]) != slow.rate:
+            return
+        factor = self._model.settings.health.rollback_lr_factor
+        now = self._model.set_hyperparameters(**{name: _scaled(rate, 1.0 / factor) for name, rate in rates.items()})
+        message = f"{_PROBATION} updates without an error since the rollback: {_listed(now)} again"
+        self._tell(self.monitor.say("rolled_back", message, self._model.n_rollouts))
+
+    def _rates(self) -> dict[str, Any]:
+        """The learning rates of the settings, numbers or schedules."""
+        rates = {name: getattr(self._model.settings, name) for name in ("learning_rate", "critic_learning_rate")}
+        return {name: rate for name, rate in rates.items() if rate is not None}
+
+    def _slowest(self, *rates: Any) -> Any:
+        """The rate that is the smallest at this moment of training."""
+        remaining = self._model._current_progress_remaining
+        return min(rates, key=lambda rate: FloatSchedule(rate)(remaining))
 
     def _begin_again(self, alert: Alert) -> None:
         """The env was at fault, and nothing was learned from it: weights and rates stay, the round is made again."""
@@ -204,11 +246,25 @@ class Guard:
     # --- state ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rollbacks": self.rollbacks} | self.monitor.state_dict()
+        slow = None if self._slow is None else list(self._slow)
+        return {"rollbacks": self.rollbacks, "slow": slow} | self.monitor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rollbacks = int(state["rollbacks"])
+        slow = state.get("slow")  # a file of an earlier version has none
+        self._slow = None if slow is None else _Slow(int(slow[0]), float(slow[1]))
         self.monitor.load_state_dict(state)
+
+
+def _listed(rates: dict[str, float]) -> str:
+    return ", ".join(f"{name} {rate:.3g}" for name, rate in rates.items())
+
+
+def _without_jump(alert: Alert) -> float:
+    """What a rate that made the policy jump is multiplied by: the KL of an update grows with its square."""
+    if alert.metric != APPROX_KL.name or not math.isfinite(alert.value):
+        return 1.0
+    return min(1.0, math.sqrt(_USUAL_KL / alert.value))
 
 
 def _scaled(rate: Any, factor: float) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leeward.algorithm.targets import Targets
 from leeward.config.settings import Settings
@@ -19,7 +19,7 @@ from leeward.rollout.buffer import RolloutBuffer
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
-__all__ = ["Weights", "network_numbers", "rollout_looks", "target_looks"]
+__all__ = ["Weights", "Witness", "network_numbers", "rollout_looks", "target_looks"]
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
 _ACTIONS = 1024  # that are counted
@@ -46,7 +46,7 @@ def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool
     masks = None if rollout.action_masks is None else rollout.action_masks[times, envs].unsqueeze(0)
     found = policy.latents(seen, _memory(policy, rollout, times[:n], envs[:n], len(begun)))
     values, stored = policy.values(found.critic)[0], rollout.raw_values[times, envs]
-    numbers[metrics.VALUE_DEV] = _distance(values[:n], stored[:n])
+    numbers[metrics.VALUE_DEV] = max(_distance(values[:n], stored[:n]), _break(rollout, times[:n], envs[:n]))
     if len(begun):
         parameters = policy.action_head(found.actor, masks)[0]
         numbers[metrics.RESET_DEV] = _distance(parameters[n:], rollout.action_parameters[times, envs][n:])
@@ -76,6 +76,17 @@ def _memory(policy: ActorCritic, rollout: RolloutBuffer, times: Tensor, envs: Te
     kept = forget(stored, rollout.starts[times, envs])
     empty = policy.initial_memory(n_begun)
     return tuple(torch.cat((a, b.to(a.device)), dim=1).contiguous() for a, b in zip(kept, empty, strict=True))
+
+
+def _break(rollout: RolloutBuffer, times: Tensor, envs: Tensor) -> float:
+    """How far the values of successors are from those of the next step, where the episode goes on."""
+    inside = times < rollout.shape[0] - 1
+    times, envs = times[inside], envs[inside]
+    goes_on = ~rollout.ended[times, envs]
+    times, envs = times[goes_on], envs[goes_on]
+    if len(times) == 0:
+        return 0.0
+    return _distance(rollout.raw_next_values[times, envs], rollout.raw_values[times + 1, envs])
 
 
 def _distance(found: Tensor, stored: Tensor) -> float:
@@ -147,7 +158,11 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
         return {metrics.TOP_ACTION_SHARE: float(counts.max()) / len(some)}
     if isinstance(head, GaussianHead) and not policy.squash_output:
         moved = (head.to_env(actions).reshape(actions.shape) != actions).float().mean()
-        return {metrics.ACTION_AT_BOUND: float(moved)}
+        numbers = {metrics.ACTION_AT_BOUND: float(moved)}
+        width = head.high - head.low  # (A,)
+        if bool(torch.isfinite(width).all()):
+            numbers[metrics.ACTION_SPREAD] = float((actions.std(0, correction=0) / width).min())
+        return numbers
     return {}
 
 
@@ -247,17 +262,46 @@ class Weights:
     @torch.no_grad()
     def changes(self) -> Numbers:
         """RMS of what changed of each part over the RMS of its weights, which counts as `_SMALL` at least: heads start
-        near 0. Exactly 0 is a part that no gradient has reached."""
-        return {metrics.UPDATE_RATIO.of(module=name): self._change(name, own) for name, own in self._groups.items()}
+        near 0. Exactly 0 is a part, or a parameter, that no gradient has reached."""
+        numbers, still = Numbers(), 0
+        for name, own in self._groups.items():
+            before = self._before[name]
+            moved = _norms(list(torch._foreach_sub([p.detach() for p in own], before)))
+            still += sum(size == 0.0 and p.requires_grad for size, p in zip(moved.tolist(), own, strict=True))
+            usual = max(_whole(_norms(before)), _SMALL * math.sqrt(sum(p.numel() for p in own)))
+            numbers[metrics.UPDATE_RATIO.of(module=name)] = _whole(moved) / usual
+        return numbers | {metrics.PARAMETERS_UNCHANGED: float(still)}
 
-    def _change(self, name: str, own: list[nn.Parameter]) -> float:
-        before = self._before[name]
-        moved = _norm(list(torch._foreach_sub([p.detach() for p in own], before)))
-        return moved / max(_norm(before), _SMALL * math.sqrt(sum(p.numel() for p in own)))
+
+def _norms(tensors: list[Tensor]) -> Tensor:  # (n,)
+    return torch.stack(torch._foreach_norm(tensors))
 
 
-def _norm(tensors: list[Tensor]) -> float:
-    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors))))
+def _whole(norms: Tensor) -> float:
+    return float(torch.linalg.vector_norm(norms))
+
+
+class Witness:
+    """Writes down what the envs gave in some steps of a rollout, to see whether that is what is learned from."""
+
+    def __init__(self, n_steps: int) -> None:
+        self._times, self._now = set(_some(n_steps, _TIMES)), 0
+        self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
+        self.cut = 0  # episodes that ended by a time limit, by the envs' word
+
+    def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
+        if self._now in self._times:
+            self._seen.append((self._now, np.array(rewards, np.float64), finished))
+        self._now += 1
+
+    def compare(self, rollout: RolloutBuffer) -> Numbers:
+        off = 0.0
+        for t, rewards, finished in self._seen:
+            stored, ended = rollout.rewards[t].cpu().numpy(), rollout.ended[t].cpu().numpy()
+            off = max(off, float((np.abs(stored - rewards) / (1.0 + np.abs(rewards))).max()))
+            off = max(off, float(not np.array_equal(np.flatnonzero(ended), finished)))
+        known = int((rollout.ended & ~rollout.terminated).sum())
+        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: float(max(0, self.cut - known))}
 
 
 def network_numbers(policy: ActorCritic, wanted: list[float]) -> Numbers:

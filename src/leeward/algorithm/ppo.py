@@ -28,6 +28,7 @@ from leeward.algorithm import checkpoint, schedules, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
 from leeward.algorithm.engine import Engine, Round
 from leeward.algorithm.guard import Guard, OnAlert
+from leeward.algorithm.health_numbers import Witness
 from leeward.algorithm.live_settings import Fixed, Live, LiveSchedule, changed_settings, warn_of_thin_tails
 from leeward.algorithm.parallel.env_shards import EnvFunction, EnvList, env_functions
 from leeward.algorithm.parallel.processes import Processes
@@ -75,7 +76,7 @@ class Collected:
     rollout: RolloutBuffer
     targets: Targets
     normaliser_before: vecnormalize_drift.Moments | None
-    cut: int = 0  # episodes that ended by a time limit, by the infos
+    witness: Witness  # of what the envs gave
 
 
 class DistributionalPPO(BaseAlgorithm):
@@ -437,13 +438,13 @@ class DistributionalPPO(BaseAlgorithm):
         times = memory_times(settings.n_steps, plan.sequence_length, plan.burn_in)
         rollout = collector.room(settings.n_steps, times, self._deployed())
         self.rollout_buffer, self._mid_round = rollout, True
-        cut = self._fill(rollout, noise, hold, callback)
-        if cut is None:
+        witness = self._fill(rollout, noise, hold, callback)
+        if witness is None:
             return None
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)
         callback.on_rollout_end()
-        return Collected(rollout, targets, normaliser_before, cut)
+        return Collected(rollout, targets, normaliser_before, witness)
 
     def _round(self) -> Round:
         return Round(
@@ -452,17 +453,16 @@ class DistributionalPPO(BaseAlgorithm):
 
     def _fill(
         self, rollout: RolloutBuffer, noise: torch.Tensor, hold: int | None, callback: BaseCallback
-    ) -> int | None:
-        """Step the envs, with SB3's callbacks and record of episodes; None when a callback asked to stop, else how many
-        episodes their infos say were cut by a time limit."""
+    ) -> Witness | None:
+        """Step the envs, with SB3's callbacks and record of episodes; None when a callback asked to stop, else a
+        witness of what they gave."""
         collector, group = self.collector, self.processes.group
         assert collector is not None
         total_timesteps, n_envs = self._total_timesteps, self.processes.n_envs
         episodes = list[dict[str, Any]]()
-        cut = 0
+        witness = Witness(len(rollout.rewards))
 
         def on_step(local_variables: dict[str, Any]) -> bool:
-            nonlocal cut
             self.num_timesteps += n_envs
             self._last_obs = collector.observation
             self._last_episode_starts = collector.starts
@@ -472,10 +472,11 @@ class DistributionalPPO(BaseAlgorithm):
             if not callback.on_step():
                 return False
             finished = np.flatnonzero(local_variables["dones"])
+            witness.step(local_variables["rewards"], finished)
             if len(finished):
                 infos = [local_variables["infos"][i] for i in finished]
                 self._note_episodes(infos)
-                cut += sum(bool(info.get("TimeLimit.truncated", False)) for info in infos)
+                witness.cut += sum(bool(info.get("TimeLimit.truncated", False)) for info in infos)
                 if group.rank > 0:
                     episodes.extend({key: info[key] for key in _EPISODE if key in info} for info in infos)
             return True
@@ -487,7 +488,7 @@ class DistributionalPPO(BaseAlgorithm):
             self._note_episodes(theirs)
         if not going and self.engine.risk_control is not None:
             self.engine.risk_control.carry(rollout, steps, group)
-        return cut if going else None
+        return witness if going else None
 
     def _note_episodes(self, infos: Sequence[Mapping[str, Any]]) -> None:
         self._update_info_buffer(cast(list[dict[str, Any]], infos), np.ones(len(infos), dtype=bool))
@@ -513,9 +514,7 @@ class DistributionalPPO(BaseAlgorithm):
         numbers |= self.engine.predicted_tails(self.collector.state)
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
-        known = int((collected.rollout.ended & ~collected.rollout.terminated).sum())
-        unseen = {metrics.EPISODES_CUT_UNSEEN: float(max(0, collected.cut - known))}
-        numbers |= self.processes.group.combine(unseen)
+        numbers |= self.processes.group.combine(collected.witness.compare(collected.rollout))
         self._n_updates += self.settings.n_epochs
         numbers[metrics.N_UPDATES] = self._n_updates
         self.n_rollouts += 1

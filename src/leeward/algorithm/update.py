@@ -98,6 +98,7 @@ class Updater:
         for epoch in range(plan.n_epochs):
             if epoch > 0 and plan.refresh_memory and memory:
                 memory = self._refreshed(rollout, sequences, memory)
+            used = 0
             for number, batch in enumerate(self._turns(inputs, sequences, rng)):
                 first = epoch == 0 and number == 0
                 if first and batch is not None and self.drops_out:
@@ -108,9 +109,11 @@ class Updater:
                 if not self._minibatch(inputs, batch, memory, tally, statistics, threads, look=look):
                     stopped_in = epoch
                     break
+                used += 0 if batch is None else batch.n_real
             statistics.flush(tally)
             if stopped_in == epoch:
                 break
+            tally.add(metrics.ROLLOUT_USED, used / rollout.rewards.numel())
         numbers = inputs.group.combine(tally.read(), tally.weights())
         numbers[metrics.KL_STOP_EPOCH] = float(stopped_in)
         if isinstance(self.policy.optimizer, UtilityOptimizer):

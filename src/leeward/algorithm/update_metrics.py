@@ -41,6 +41,7 @@ __all__ = [
 _PART = 8192  # rows whose entropy is computed at a time
 _YOUNG = 5  # steps after a reset that lstm/h_norm_after_reset_ratio looks at
 _SATURATED = 0.95
+_NO_MOVE = 1e-30  # sums below it have no direction
 
 
 @dataclass(frozen=True)
@@ -278,12 +279,14 @@ class PolicyStatistics:
 
     def __init__(self, head: ActionHead, clip_range: float) -> None:
         self.head, self.clip_range = head, clip_range
-        # For every minibatch: log-ratio, real?, learned from?, (n,) each; action parameters before and now, (n, P).
+        # For every minibatch: log-ratio, advantage, real?, learned from?, (n,) each; action parameters before and now,
+        # (n, P).
         self.rows: list[tuple[Tensor, ...]] = []
 
     def add(self, rows: Rows, actor: ActorEvaluation, losses: PolicyLosses, finite: bool) -> None:
         learned = rows.learned if finite else torch.zeros_like(rows.mask)
-        parts = (losses.log_ratio, rows.mask, learned, rows.action_parameters, actor.action_parameters.detach())
+        ratios = (losses.log_ratio, rows.advantages)
+        parts = (*ratios, rows.mask, learned, rows.action_parameters, actor.action_parameters.detach())
         self.rows.append(tuple(part.flatten(0, 1) for part in parts))
 
     @torch.no_grad()
@@ -291,14 +294,14 @@ class PolicyStatistics:
         """Hand everything added since the last time to the tally."""
         if not self.rows:
             return
-        log_ratio, real, learned, before, now = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
+        log_ratio, advantages, real, learned, before, now = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
         self.rows.clear()
         every = log_ratio[real]
         nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
         tally.add(metrics.LOG_RATIO_NAN_COUNT, nan)
         tally.add(metrics.LOG_RATIO_INF_COUNT, inf)
         tally.add(metrics.LOG_RATIO_NONFINITE, nan + inf)
-        log_ratio, before, now = log_ratio[learned], before[learned], now[learned]
+        log_ratio, advantages, before, now = (part[learned] for part in (log_ratio, advantages, before, now))
         n = len(log_ratio)
         if n == 0:
             return
@@ -309,6 +312,8 @@ class PolicyStatistics:
         tally.add(metrics.APPROX_KL_K1, policy_loss.kl_k1(log_ratio).mean(), n)
         tally.add(metrics.KL_EXACT, self.head.kl(before, now).mean(), n)
         tally.add(metrics.CLIP_FRACTION, ((ratio - 1.0).abs() > self.clip_range).float().mean(), n)
+        gains = (ratio - 1.0) * advantages
+        tally.add(metrics.SURROGATE_DIRECTION, gains.sum() / gains.abs().sum().clamp(min=_NO_MOVE), n)
         tally.add(metrics.LOG_RATIO_EXTREME_FRACTION, (size > 10.0).float().mean(), n)
         tally.add(metrics.LOG_RATIO_CLAMPED_FRACTION, (size > policy_loss.LOG_RATIO_LIMIT).float().mean(), n)
         tally.add(metrics.POLICY_ENTROPY, entropy.mean(), n)

@@ -17,6 +17,7 @@ class Moments(NamedTuple):
 
     mean: np.ndarray  # (F,)
     std: np.ndarray  # (F,)
+    seen: float  # observations; of several keys, those of the one with the fewest
 
 
 def moments(env: VecNormalize | None) -> Moments | None:
@@ -28,7 +29,7 @@ def moments(env: VecNormalize | None) -> Moments | None:
         return None
     mean = np.concatenate([np.ravel(part.mean) for part in parts])
     variance = np.concatenate([np.ravel(part.var) for part in parts])
-    return Moments(mean.copy(), np.sqrt(variance + env.epsilon))
+    return Moments(mean.copy(), np.sqrt(variance + env.epsilon), min(float(part.count) for part in parts))
 
 
 def drift(before: Moments | None, after: Moments | None) -> Numbers:
@@ -38,4 +39,5 @@ def drift(before: Moments | None, after: Moments | None) -> Numbers:
     return {
         metrics.VECNORMALIZE_MEAN_DRIFT: float((np.abs(after.mean - before.mean) / after.std).max()),
         metrics.VECNORMALIZE_STD_DRIFT: float((np.abs(after.std - before.std) / after.std).max()),
+        metrics.NORMALISER_COUNT: after.seen,
     }

@@ -94,6 +94,9 @@ def train(
     parent: Annotated[
         Path | None, typer.Option("--from", metavar="RUN", help="Begin with that run's best checkpoint and config.")
     ] = None,
+    track: Annotated[
+        Literal["trackio", "mlflow"] | None, typer.Option(help="Copy metrics and alerts there; local and offline.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
 ) -> None:
@@ -103,7 +106,8 @@ def train(
     others = {key: value for key, value in shortcuts.items() if key != "ppo.total_steps"}
     if resume is not None and (config or run_dir or settings or others or parent):
         raise typer.BadParameter(
-            "--resume continues a run with its own config; only --steps, --verify, --quiet and --json go with it"
+            "--resume continues a run with its own config; only --steps, --verify, --track, --quiet and --json go with "
+            "it"
         )
     if verify and resume is None:
         raise typer.BadParameter("--verify goes with --resume")
@@ -112,7 +116,7 @@ def train(
     from leeward.cli.train import Start, train_command
 
     start = Start(config, run_dir, settings or [], shortcuts, resume, parent)
-    train_command(start, verify=verify, quiet=quiet, json_lines=json_lines)
+    train_command(start, verify=verify, track=track, quiet=quiet, json_lines=json_lines)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from leeward.errors import ConfigError, DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
 from leeward.training.checkpoints import newest_whole, read_steps, read_trainer_state
+from leeward.training.mirrors import require
 from leeward.training.run_dir import RunDir, new_folder
 from leeward.training.tasks import EPISODES, check_gym
 from leeward.training.testing import backtest_run
@@ -43,9 +44,13 @@ class Start:
     parent: Path | None
 
 
-def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines: bool) -> None:
+def train_command(
+    start: Start, *, verify: bool = False, track: str | None = None, quiet: bool, json_lines: bool
+) -> None:
     """Train (or go on), backtest on validation, report. A signal that asks for an end gives the exit code 128 + its own
     number, with the run saved."""
+    if track is not None:
+        require(track)
     console = Console(stderr=json_lines)
     parent = None if start.parent is None else RunDir.open(start.parent)
     run, market = _resumed(start) if start.resume is not None else _begun(start, parent)
@@ -66,6 +71,7 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
                     parent=parent,
                     notice=lambda line: say(console, line),
                     tell=view.alert,
+                    track=track,
                 )
         except Interrupted as end:
             say(console, f"Stopped after a whole update. Continue with: leeward train --resume {run.path}")

@@ -24,7 +24,12 @@ class Health(Frozen):
         False, description="an alert of severity error returns to the last good state, with a smaller learning rate"
     )
     max_rollbacks: PositiveInt = Field(3, description="how often; the next error ends training")
-    rollback_lr_factor: float = Field(0.5, gt=0, le=1, description="what a rollback multiplies learning rates by")
+    rollback_lr_factor: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="what the first rollback multiplies learning rates by, for a while; the n-th: n times",
+    )
     rules: dict[str, RuleSettings] = Field({}, description="by name of a rule: {threshold: number, off: true}")
 
     @field_validator("rules")
@@ -39,6 +44,10 @@ class Health(Frozen):
     def thresholds(self) -> dict[str, float]:
         """Those that were set."""
         return {name: each.threshold for name, each in self.rules.items() if each.threshold is not None}
+
+    def threshold(self, name: str) -> float:
+        """Where a rule fires: as it was set, or as the table of rules has it."""
+        return self.thresholds.get(name, RULES[name].threshold)
 
     @property
     def off(self) -> frozenset[str]:

@@ -74,6 +74,11 @@ class ObservationNormaliser(nn.Module):
         """Whether it has seen no observation yet."""
         return all(float(cast(_Moments, moments).count) == 0.0 for moments in self.moments.values())
 
+    @property
+    def count(self) -> float:
+        """Observations it has seen; of several keys, of the one with the fewest."""
+        return min((float(cast(_Moments, moments).count) for moments in self.moments.values()), default=0.0)
+
     def update(self, observation: Observation) -> tuple[float, float]:  # (n, ...)
         """Merge a rollout's observations; returns how far mean and std moved, in units of the new std (the largest)."""
         mean_drift = std_drift = 0.0

@@ -11,6 +11,7 @@ from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.backtest.robustness import RobustnessCurve, read_curve
 from leeward.errors import RunDirectoryError, one_line
+from leeward.telemetry.alerts import AlertRecord, read_alerts
 
 __all__ = ["ReportData", "load_run"]
 
@@ -25,7 +26,7 @@ class ReportData:
     splits: dict[str, StoredBacktest]
     config: str | None  # config.yaml as it was written
     progress: pd.DataFrame | None  # one row per logged update
-    alerts: tuple[dict[str, Any], ...]
+    alerts: tuple[AlertRecord, ...]
     run: dict[str, Any]  # run.json: versions, seed, fingerprints, openings of the test split
     robustness: dict[str, RobustnessCurve] = field(default_factory=dict)  # by split
     audit: dict[str, Any] | None = None  # audit.json: findings, passed, not_run
@@ -51,12 +52,13 @@ def load_run(run_dir: Path) -> ReportData:
         raise RunDirectoryError(f"{run_dir}: no finished backtest in it; run `leeward backtest` first")
     names = [name for name in _SPLITS if name in found] + [name for name in found if name not in _SPLITS]
     config, run, audit = run_dir / "config.yaml", run_dir / "run.json", run_dir / "audit.json"
+    alerts = run_dir / "alerts.jsonl"
     return ReportData(
         name=run_dir.resolve().name,
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
         config=_text(config) if config.is_file() else None,
         progress=_progress(run_dir / "progress.csv"),
-        alerts=_lines(run_dir / "alerts.jsonl"),
+        alerts=tuple(read_alerts(alerts)) if alerts.is_file() else (),
         population=_lines(run_dir / "population.jsonl"),
         run=_json(run, _text(run)) if run.is_file() else {},
         audit=_audit(audit) if audit.is_file() else None,

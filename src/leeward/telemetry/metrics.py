@@ -626,6 +626,13 @@ ACTION_AT_BOUND = _looks(
     "share of action components that were clipped to a bound",
     needs="clipped actions",
 )
+ACTION_SPREAD = _looks(
+    "rollout/action_spread",
+    "fraction",
+    "standard deviation of a component of the actions over the width of its bounds, the smallest of all components",
+    needs="clipped actions",
+    combine="min",
+)
 OBS_CONSTANT = _looks(
     "rollout/obs_constant", "fraction", "share of the features that have one value in a sample of the rollout"
 )
@@ -650,10 +657,22 @@ EPISODES_CUT_UNSEEN = _looks(
     "episodes that a time limit cut, by the env's word, and that count as terminated",
     combine="sum",
 )
+RECORD_DEV = _looks(
+    "rollout/record_dev",
+    "reward",
+    "largest distance of stored rewards and ends of episodes from those that the envs gave, on a sample of steps",
+    combine="max",
+)
+NORMALISER_COUNT = _looks(
+    "rollout/normaliser_count",
+    "count",
+    "observations behind the statistics of the observation normaliser",
+    needs="normalize_observations or VecNormalize",
+)
 VALUE_DEV = _looks(
     "rollout/value_dev",
     "critic's raw unit",
-    "largest distance of stored values from those computed again, before the update, on a sample",
+    "largest distance of stored values from those computed again, or from their predecessors' successors, on a sample",
     combine="max",
 )
 RESET_DEV = _looks(
@@ -673,6 +692,22 @@ TARGET_SLOPE_DEV = _looks(
     "train/target_slope_dev",
     "–",
     "|slope − 1| of the mean value targets against λ-returns; 0 where the samples are too few to tell",
+)
+SURROGATE_DIRECTION = _looks(
+    "train/surrogate_direction",
+    "–",
+    "Σ (ratio − 1) A over Σ |(ratio − 1) A| of an update: above 0 where actions that paid become more likely",
+)
+ROLLOUT_USED = _looks(
+    "train/rollout_used",
+    "fraction",
+    "share of the rollout's steps that an epoch went through, if no KL stop ended it",
+)
+PARAMETERS_UNCHANGED = _looks(
+    "train/parameters_unchanged",
+    "count",
+    "parameters (tensors of weights) that may learn and are the same after an update",
+    combine="max",
 )
 UPDATE_RATIO = _looks(
     "train/update_ratio/<module>",

@@ -65,6 +65,11 @@ class Monitor:
         """Numbers that others measured between two updates: they are judged with the next."""
         self._pending |= {metric.name: float(value) for metric, value in numbers.items()}
 
+    @property
+    def pending(self) -> dict[str, float]:
+        """What was noted and is not judged yet, by name."""
+        return dict(self._pending)
+
     def judge(self, numbers: Mapping[Metric, float], facts: Facts) -> tuple[Numbers, list[Alert]]:
         """The series of the rules, 0 or 1, and the alerts of this update, the gravest first."""
         history = self._history({metric.name: float(value) for metric, value in numbers.items()}, facts)

@@ -252,6 +252,13 @@ _TABLE = (
         check="leeward.DistributionalPPO on the same env without your own policy or wrapper",
     ),
     Rule(
+        "rollout_not_as_given", "error", (m.RECORD_DEV,), largest(m.RECORD_DEV), 1e-3, "above",
+        what="distance of the rollout's rewards and ends from those that the envs gave",
+        cause="rewards or ends are stored beside another step or another env, or changed after they were collected",
+        remedy=_REPORT,
+        check="step the env by hand and compare with rollout_buffer.rewards",
+    ),
+    Rule(
         "value_not_reproduced", "error", (m.VALUE_DEV,), largest(m.VALUE_DEV), 1e-2, "above",
         what="distance between the values of the rollout and the same values computed again before the update",
         cause="the critics' memory, the order of the critics or of the envs is not what it was in the rollout",
@@ -324,6 +331,22 @@ _TABLE = (
         window=2,
     ),
     Rule(
+        "normaliser_restarted", "warn", (m.NORMALISER_COUNT,),
+        changes(m.NORMALISER_COUNT, 2, lambda counts: counts[1] - counts[0]), -0.5, "below",
+        what="growth of the count of observations behind the normaliser over an update",
+        cause="its statistics were lost: a new VecNormalize around the env, or a resume without its file",
+        remedy="load what the run before had: VecNormalize.load, or Leeward's own checkpoint, which holds it",
+        check="rollout/normaliser_count falls where a sound run only grows",
+        window=2,
+    ),
+    Rule(
+        "rollout_left_out", "warn", (m.ROLLOUT_USED,), largest(m.ROLLOUT_USED), 0.99, "below",
+        what="share of the rollout that an epoch went through",
+        cause="minibatches that do not cover the rollout: a loop that ends early, or indices of a part alone",
+        remedy=_REPORT,
+        check="train/rollout_used is 1 in a sound run",
+    ),
+    Rule(
         "gradient_clip_broken", "error", (m.GRAD_NORM_POST_CLIP_MAX_OF,), _clipped, 1.0 + 1e-5, "above",
         what="largest clipped gradient norm of a half over max_grad_norm",
         cause="something changes gradients after the clip",
@@ -373,6 +396,16 @@ _TABLE = (
         persistence=2,
     ),
     Rule(
+        "parameter_unchanged", "warn", (m.PARAMETERS_UNCHANGED, m.UPDATE_RATIO, m.LEARNING_RATE, m.KL_STOP_EPOCH),
+        only_if(lambda h: _learns(h) and _mid_training(h), largest(m.PARAMETERS_UNCHANGED)), 0.5, "above",
+        what="parameters that may learn and are the same after an update",
+        cause="no gradient reaches them: a detached tensor, a branch that is never taken, or a standard deviation "
+              "that no loss depends on",
+        remedy="look for detach() and no_grad in a network of your own; freeze on purpose by requires_grad_(False)",
+        check="compare policy.named_parameters() before and after an update",
+        persistence=2,
+    ),
+    Rule(
         "learning_rate_zero", "warn", (m.LEARNING_RATE,),
         only_if(_mid_training, largest(m.LEARNING_RATE)), 1e-9, "below",
         what="the learning rate, before the end of training",
@@ -405,6 +438,15 @@ _TABLE = (
         remedy="look at train/advantage_std_raw and train/update_ratio/<module> of the actor",
         check="train/kl_exact and train/clip_fraction are 0 in every update",
         persistence=2,
+    ),
+    Rule(
+        "policy_moves_away", "warn", (m.SURROGATE_DIRECTION, m.LEARNING_RATE, m.KL_STOP_EPOCH),
+        only_if(lambda h: _learns(h) and h.facts.several_steps, largest(m.SURROGATE_DIRECTION)), -0.05, "below",
+        what="whether actions that paid become more likely in an update (1), or less (−1)",
+        cause="a policy loss with the wrong sign or the ratio upside down, or another term of the loss outweighs it",
+        remedy="look at a loss or stage of your own; lower ent_coef, awr.coef or kl_penalty",
+        check="train/surrogate_direction is above 0 in a sound run, and rollout/ep_rew_mean falls in this one",
+        persistence=3,
     ),
     Rule(
         "reward_constant", "warn", (m.WARN_REWARD_CONSTANT, m.EP_REW_MEAN, m.EP_REW_STD),
@@ -440,6 +482,23 @@ _TABLE = (
         cause="the policy moved very far within one update",
         remedy="lower learning_rate or n_epochs, or set target_kl",
         check="train/approx_kl of the same update",
+    ),
+    Rule(
+        "policy_clipped", "warn", (m.CLIP_FRACTION,), only_if(_mid_training, largest(m.CLIP_FRACTION)), 0.7, "above",
+        what="share of steps whose ratio lies outside the clip range, from which nothing is learned",
+        cause="a clip range near 0, or a step so large that nearly everything is clipped at once",
+        remedy="set clip_range to 0.1 or 0.2; lower learning_rate",
+        check="train/clip_range beside train/approx_kl",
+        persistence=3,
+    ),
+    Rule(
+        "updates_cut_short", "warn", (m.KL_STOP_EPOCH,),
+        only_if(lambda h: h.facts.several_steps, largest(m.KL_STOP_EPOCH)), 0.5, "below",
+        what="epoch in which the KL stop ended the update, time after time",
+        cause="a target_kl that no update can keep, or a learning rate far too large for it",
+        remedy="raise target_kl (0.01 to 0.05 is usual) or lower learning_rate",
+        check="train/kl_stop_epoch is 0 throughout",
+        persistence=10,
     ),
     Rule(
         "kl_stop_at_once", "info", (m.KL_STOP_EPOCH,), largest(m.KL_STOP_EPOCH), 0.5, "below",
@@ -499,6 +558,16 @@ _TABLE = (
         remedy="scale actions to [−1, 1] in the env, or use action_distribution='squashed'",
         check="print env.action_space",
         persistence=3,
+    ),
+    Rule(
+        "actions_unscaled", "warn", (m.ACTION_SPREAD,),
+        only_if(lambda h: h.facts.update <= 3, largest(m.ACTION_SPREAD)), 0.005, "below",
+        what="spread of the first actions over the width of their bounds",
+        cause="bounds of the action space that are wide beside the policy's standard deviation of 1, so that it tries "
+              "next to nothing of what it may do",
+        remedy="scale actions to [−1, 1] in the env, or use action_distribution='squashed'",
+        check="print env.action_space",
+        persistence=2,
     ),
     Rule(
         "imitation_outweighs", "warn", (m.BC_LOSS_RATIO,), largest(m.BC_LOSS_RATIO), 1.0, "above",
@@ -681,6 +750,14 @@ _TABLE = (
         remedy="fewer or simpler features, a smaller network, a shorter run",
         check="train/explained_variance beside eval/explained_variance",
         persistence=5,
+    ),
+    Rule(
+        "value_clip_always", "warn", (m.VF_CLIP_ACTIVE_FRAC,), largest(m.VF_CLIP_ACTIVE_FRAC), 0.95, "above",
+        what="share of steps whose value prediction was clipped",
+        cause="the radius is so narrow that the critics cannot follow their targets",
+        remedy="raise clip_range_vf, which is in standard deviations of the return, or leave it out",
+        check="train/vf_clip_active_frac beside train/explained_variance",
+        warmup=3, persistence=5,
     ),
     Rule(
         "value_clip_idle", "info", (m.VF_CLIP_ACTIVE_FRAC,), largest(m.VF_CLIP_ACTIVE_FRAC), 1e-12, "below",

@@ -17,6 +17,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from leeward.algorithm.guard import OnAlert
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.algorithm.risk_constraint import LimitVerdict
 from leeward.config.run import RunConfig
@@ -37,6 +38,7 @@ from leeward.training.checkpoints import (
     write_checkpoint,
 )
 from leeward.training.logs import AlertFile, Listener, ProgressFile, TensorBoardFile, make_logger
+from leeward.training.mirrors import open_mirror
 from leeward.training.run_dir import RunDir
 from leeward.training.tasks import Scored, Task, task_of
 from leeward.training.trade_metrics import EpisodeScore, Score, read_score
@@ -91,7 +93,7 @@ class Progress:
     stopping: bool  # a signal asked for an end; this is the last update
 
 
-def make_model(config: RunConfig, env: VecEnv) -> DistributionalPPO:
+def make_model(config: RunConfig, env: VecEnv, on_alert: OnAlert | None = None) -> DistributionalPPO:
     """The agent a config describes."""
     ppo, policy = config.ppo, config.policy
     names = ("learning_rate", "critic_learning_rate")
@@ -108,6 +110,7 @@ def make_model(config: RunConfig, env: VecEnv) -> DistributionalPPO:
         action_distribution=policy.action_distribution,
         risk=config.risk,
         health=config.health,
+        on_alert=on_alert,
         **rates,
         **ppo.keywords(),
     )
@@ -127,12 +130,13 @@ def train(
     parent: RunDir | None = None,
     notice: Callable[[str], None] = warnings.warn,
     tell: Callable[[Alert], None] = announce,
+    track: str | None = None,
 ) -> list[LimitVerdict]:
     """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
     A run on an env of Gymnasium has no market. With a `parent` a new run begins with the weights of that one's best
     checkpoint. `notice` is told what a person should know: that a damaged checkpoint was passed over, or that versions
-    differ; `tell` every health alert.
+    differ; `tell` every health alert; `track` names a tracker that gets a copy of both metrics and alerts.
     """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
@@ -151,7 +155,12 @@ def train(
     session = Session(run, config, task, state, show)
     with _interruptible(session):
         return learn(
-            model, session, go_on=bool(checkpoints), resume_at=model.num_timesteps if resume else None, tell=tell
+            model,
+            session,
+            go_on=bool(checkpoints),
+            resume_at=model.num_timesteps if resume else None,
+            tell=tell,
+            track=track,
         )
 
 
@@ -162,6 +171,7 @@ def learn(
     go_on: bool,
     resume_at: int | None,
     tell: Callable[[Alert], None],
+    track: str | None = None,
 ) -> list[LimitVerdict]:
     """Train a model to the end of its session's config, with the logs of its run; what became of limits.
 
@@ -169,14 +179,21 @@ def learn(
     """
     run = session.run
     alerts = AlertFile(run.alerts_file, model.alerts)
+    mirror = None if track is None else open_mirror(track, run.path, session.config.model_dump(mode="json"))
 
     def on_alert(alert: Alert) -> None:
         alerts.write(alert)
+        if mirror is not None:
+            mirror.alert(alert, model.num_timesteps)
         tell(alert)
 
     model.guard.on_alert = on_alert
     logger = make_logger(run.progress_file, run.tensorboard, resume_at, session.on_log)
+    if mirror is not None:
+        logger.output_formats.append(mirror)
     model.set_logger(logger)
+    for name, value in model.guard.monitor.pending.items():  # a score at the checkpoint: of the row that comes next
+        logger.record(name, value)
     remaining = session.config.ppo.total_steps - model.num_timesteps
     try:
         if remaining > 0:

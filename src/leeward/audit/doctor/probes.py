@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.audit.doctor.suspects import suspects
 from leeward.audit.doctor.tasks import TASKS, Gamble, Remembering, TailTask, Task, action_space
+from leeward.config.health import Health
 from leeward.config.run import RunConfig
 from leeward.errors import TrainingDiverged
-from leeward.optim.build import OPTIMIZERS
+from leeward.training.trainer import make_model
 
 __all__ = ["PROBES", "Probe", "probe_model", "run_probe", "run_probes"]
 
@@ -80,11 +80,8 @@ def run_probe(config: RunConfig, kind: type[Task], end: float = math.inf) -> Pro
 
 def probe_model(config: RunConfig, kind: type[Task]) -> DistributionalPPO:
     """A model of the config's network, optimiser, rates and weights, on small envs; as many minibatches per rollout."""
-    ppo, policy, space = config.ppo, config.policy, action_space(config.env)
+    ppo, space = config.ppo, action_space(config.env)
     env = DummyVecEnv([_maker(kind, space, config, seed) for seed in range(_ENVS)])
-    rates: dict[str, Any] = {name: getattr(ppo, name) for name in ("learning_rate", "critic_learning_rate")}
-    if ppo.learning_rate_schedule == "linear":
-        rates = {name: rate if rate is None else LinearSchedule(rate, 0.0, 1.0) for name, rate in rates.items()}
     parts = 1 if ppo.batch_size is None else round(ppo.n_envs * ppo.n_steps / ppo.batch_size)
     parts = max(1, min(parts, _MOST_STEPS // ppo.n_epochs))
     own: dict[str, Any] = {
@@ -97,19 +94,14 @@ def probe_model(config: RunConfig, kind: type[Task]) -> DistributionalPPO:
         own["adversary"] = ppo.adversary.model_copy(update={"keys": None, "scale": None, "mask": None})
     limit = Gamble.of(config.risk[0].alpha, config.env).limit
     risk = config.risk[0].model_copy(update={"limit": limit, "measure": "step_return"})
-    model = DistributionalPPO(
-        policy.name,
-        env,
-        seed=config.seed,
-        device="cpu",
-        policy_kwargs=policy.keywords()
-        | {"optimizer_class": OPTIMIZERS[ppo.optimizer.name], "optimizer_kwargs": ppo.optimizer.settings()},
-        action_distribution=policy.action_distribution,
-        risk=risk if kind is TailTask else None,
-        on_alert=lambda alert: None,  # of a toy task: its score tells
-        **rates,
-        **(ppo.keywords() | own),
+    probe = config.model_copy(
+        update={
+            "ppo": ppo.model_copy(update=own),
+            "risk": (risk,) if kind is TailTask else (),
+            "health": Health(),
+        }
     )
+    model = make_model(probe, env, on_alert=lambda alert: None)  # of a toy task: its score tells
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model
 

@@ -7,13 +7,14 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.audit.checks import Check, Parts, run_checks
-from leeward.audit.engine import behaviour, gradients, options, recomputed, record, state
+from leeward.audit.engine import alerts, behaviour, gradients, options, recomputed, record, state
 from leeward.audit.engine.twins import kept_random_state, play, twins_of
 from leeward.audit.findings import Audit
 
 __all__ = ["CHECKS", "MAKERS", "model"]
 
 CHECKS = (
+    Check("alerts", "which alerts fired, and why?", ("alerts",), alerts.alerts_tell),
     Check("rollout", "does a rollout hold what the envs gave?", ("scene", "replay"), record.record_agrees),
     Check("network", "are stored values and probabilities the network's?", ("scene", "replay"), record.network_agrees),
     Check("ratio", "is every ratio 1 before the first step?", ("scene",), gradients.ratio_is_one),
@@ -51,6 +52,10 @@ def model(
     What is done is done to copies. Where the model's own envs cannot be copied (they run in other processes, or hold
     something that cannot), pass others of the same kind as `env`.
     """
-    makers: dict[str, Callable[[Parts], Any]] = MAKERS | {"twins": lambda parts: twins_of(model, env)}
+    own: dict[str, Callable[[Parts], Any]] = {
+        "model": lambda parts: model,
+        "twins": lambda parts: twins_of(model, env),
+        "alerts": lambda parts: [alert.as_dict() for alert in model.alerts],
+    }
     with kept_random_state():
-        return run_checks(CHECKS, Parts(makers | {"model": lambda parts: model}), progress)
+        return run_checks(CHECKS, Parts(MAKERS | own), progress)

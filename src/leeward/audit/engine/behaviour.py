@@ -11,9 +11,6 @@ from leeward.maths.nested import Observation
 
 __all__ = ["acts_in_more_than_one_way", "observations_say_something"]
 
-_LARGE = 1_000.0  # mean or standard deviation of a number that drowns others, which are near 1
-_ALWAYS = 0.99
-
 
 def observations_say_something(scene: Scene) -> Iterator[Fault]:
     """Not all of it is constant, and no number is of another order of magnitude than a network expects."""
@@ -31,9 +28,10 @@ def observations_say_something(scene: Scene) -> Iterator[Fault]:
         return
     if scene.model.policy.observation_normaliser is not None:
         return  # the network sees them normalised
+    large = scene.model.settings.health.threshold("observation_unscaled")
     for name, values in columns.items():
-        size = np.maximum(np.abs(values.mean(0)), values.std(0))  # (F,)
-        if values.dtype.kind == "f" and float(size.max()) > _LARGE:
+        size = np.sqrt(np.square(values, dtype=np.float64).mean(0))  # (F,)
+        if values.dtype.kind == "f" and float(size.max()) > large:
             f = int(size.argmax())
             yield Fault(
                 "medium",
@@ -66,7 +64,8 @@ def acts_in_more_than_one_way(scene: Scene) -> Iterator[Fault]:
     else:
         _, counts = np.unique(done, axis=0, return_counts=True)
         shares = [float(counts.max()) / len(done)]
-    if max(shares) > _ALWAYS:
+    always = model.settings.health.threshold("one_action")
+    if max(shares) > always:
         yield Fault(
             "medium",
             "The policy always does the same",

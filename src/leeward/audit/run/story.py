@@ -1,10 +1,10 @@
-"""What the run says about itself: damaged files, alerts, openings of the seal, and options without an effect."""
+"""What the run says about itself: damaged files, openings of the seal, and options without an effect."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leeward.audit.findings import Fault, Severity
-from leeward.audit.run.subject import Alert, Rows
+from leeward.audit.findings import Fault
+from leeward.audit.run.subject import Rows
 from leeward.config.run import RunConfig
 from leeward.errors import RunDirectoryError
 from leeward.telemetry import metrics
@@ -12,10 +12,7 @@ from leeward.telemetry.metrics import Metric
 from leeward.training.run_dir import RunDir
 from leeward.training.verification import examine_run
 
-__all__ = ["alerts_tell", "files_are_whole", "options_act", "test_stays_sealed", "versions_are_the_same"]
-
-_OF_ALERT: dict[str, Severity] = {"error": "high", "warn": "medium", "info": "low"}
-_WORST = ("info", "warn", "error")
+__all__ = ["files_are_whole", "options_act", "test_stays_sealed", "versions_are_the_same"]
 
 
 def files_are_whole(run: RunDir) -> Iterator[Fault]:
@@ -57,37 +54,6 @@ def test_stays_sealed(record: dict[str, Any]) -> Iterator[Fault]:
 
 
 test_stays_sealed.__test__ = False  # type: ignore[attr-defined]  # a check, whatever pytest reads into its name
-
-
-def alerts_tell(alerts: list[Alert]) -> Iterator[Fault]:
-    """Every alert that fired, as one finding with its story."""
-    by_name: dict[str, list[Alert]] = {}
-    for alert in alerts:
-        by_name.setdefault(str(alert.get("name", alert.get("metric", "?"))), []).append(alert)
-    for name, fired in by_name.items():
-        worst = max(fired, key=lambda alert: _rank(alert))
-        updates = sorted(int(alert["update"]) for alert in fired if isinstance(alert.get("update"), int | float))
-        when = f"at update {updates[0]}" if updates else "at an unknown update"
-        if len(fired) > 1 and updates:
-            when = f"{len(fired)} times, from update {updates[0]} to {updates[-1]}"
-        value, threshold = worst.get("value"), worst.get("threshold")
-        measured = f" {worst.get('metric', '?')} was {_number(value)}, its threshold is {_number(threshold)}."
-        yield Fault(
-            _OF_ALERT.get(str(worst.get("severity")), "medium"),
-            f"Alert {name}: {worst.get('message', 'it fired')}",
-            f"It fired {when}.{measured if worst.get('metric') and value is not None else ''} Likely cause: "
-            f"{worst.get('cause') or 'not stated'}.",
-            str(worst.get("remedy") or "See docs/metrics.md."),
-        )
-
-
-def _rank(alert: Alert) -> int:
-    severity = str(alert.get("severity"))
-    return _WORST.index(severity) if severity in _WORST else 1
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 
 def options_act(config: RunConfig, progress: Rows) -> Iterator[Fault]:

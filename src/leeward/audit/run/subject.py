@@ -3,7 +3,6 @@
 Nothing here writes: no lock is taken, no half-written file is swept away, the seal of the test split stays shut.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,17 @@ from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import LeewardError, RunDirectoryError
 from leeward.market import Market
+from leeward.telemetry.alerts import AlertRecord, read_alerts
 from leeward.training.checkpoints import load_model, newest_whole, restore_env
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
 
-__all__ = ["ALERTS", "Alert", "open_run", "parts_of"]
+__all__ = ["ALERTS", "open_run", "parts_of"]
 
 ALERTS = "alerts.jsonl"
 _OWN_SPLITS = ("train", "validation", "test")  # of the run's own bars; other folders are of other bars
 _SHOWN_SPLITS = ("train", "validation")  # what the agent may be shown again: never the sealed bars
 _MOST_DECISIONS = 20_000  # a longer split takes minutes
-Alert = dict[str, Any]
 Rows = list[dict[str, float]]
 
 
@@ -150,19 +149,8 @@ def _progress(run: RunDir) -> Rows:
     return [{key: float(text) for key, text in row.items() if text} for row in rows]
 
 
-def _alerts(run: RunDir) -> list[Alert]:
+def _alerts(run: RunDir) -> list[AlertRecord]:
     path = run.path / ALERTS
     if not path.is_file():
         raise CannotRun(f"there is no {ALERTS}: the run was trained by a version that wrote none")
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            alert = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise CannotRun(f"{ALERTS} line {number}: not JSON ({error})") from None
-        if not isinstance(alert, dict):
-            raise CannotRun(f"{ALERTS} line {number}: expected an object, got {type(alert).__name__}")
-        found.append(alert)
-    return found
+    return read_alerts(path)

@@ -17,7 +17,6 @@ __all__ = ["CHECKS", "audit_run", "write_audit"]
 
 CHECKS = (
     Check("files", "is every file what was written?", ("run",), story.files_are_whole),
-    Check("alerts", "which alerts fired, and why?", ("alerts",), story.alerts_tell),
     *engine.CHECKS,
     Check("features", "do features know the future?", ("market",), data.features_know_no_future),
     Check("scaler", "do the scales know train alone?", ("market", "record"), data.scaler_is_of_train),

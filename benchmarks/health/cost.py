@@ -1,0 +1,123 @@
+"""What health rules and the numbers they look at cost: rounds with them against rounds without, in CPU time.
+
+    OMP_NUM_THREADS=1 python benchmarks/health/cost.py --write
+
+One model, one process; a round with everything and one without it take turns, so that whatever else the machine does
+meets both. Without: no sample of the rollout is computed again, no weights are kept to be compared, nothing that the
+envs gave is written down, and no rule is judged.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from benchmarks.speed.bars import BatchedBars
+from stable_baselines3.common.callbacks import BaseCallback
+
+from leeward import DistributionalPPO
+from leeward.algorithm import engine, ppo
+from leeward.algorithm.guard import Guard
+
+HERE = Path(__file__).parent
+PAIRS, WARM = 16, 2
+WORKLOADS: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "64 envs × 128 steps, LSTM": (64, "MlpLstmPolicy", {"n_steps": 128, "batch_size": 2048, "n_epochs": 4}),
+    "16 envs × 64 steps, LSTM": (16, "MlpLstmPolicy", {"n_steps": 64, "batch_size": 256, "n_epochs": 4}),
+    "8 envs × 128 steps, no memory": (8, "MlpPolicy", {"n_steps": 128, "batch_size": 256, "n_epochs": 4}),
+}
+
+
+class Nothing:
+    """In place of what keeps something to look at."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.cut = 0
+
+    def step(self, *arguments: Any) -> None:
+        """Nothing is written down."""
+
+    def compare(self, rollout: Any) -> dict[Any, float]:
+        return {}
+
+    def changes(self) -> dict[Any, float]:
+        return {}
+
+
+@contextmanager
+def without() -> Iterator[None]:
+    """A round as it was before there were rules."""
+    with ExitStack() as stack:
+        for owner, name, instead in (
+            (engine, "rollout_looks", lambda *a, **k: {}),
+            (engine, "target_looks", lambda *a, **k: {}),
+            (engine, "network_numbers", lambda *a, **k: {}),
+            (engine, "Weights", Nothing),
+            (ppo, "Witness", Nothing),
+            (Guard, "watch", lambda self, numbers: {}),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, instead))
+        yield
+
+
+class Clock(BaseCallback):
+    """CPU seconds of every round, with the rules in every second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack, self.began, self.seconds = ExitStack(), 0.0, list[float]()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self.note()
+        if len(self.seconds) % 2:
+            self.stack.enter_context(without())
+        self.began = time.process_time()
+
+    def note(self) -> None:
+        """The round that is over."""
+        if self.began:
+            self.seconds.append(time.process_time() - self.began)
+        self.stack.close()
+        self.began = 0.0
+
+
+def measure(n_envs: int, policy: str, settings: dict[str, Any]) -> tuple[float, float, float]:
+    """Seconds with and without, medians, and the median of the ratios of neighbours."""
+    model = DistributionalPPO(
+        policy, BatchedBars(n_envs), seed=0, device="cpu", on_alert=lambda alert: None, **settings
+    )
+    clock = Clock()
+    model.learn(2 * (PAIRS + WARM) * n_envs * settings["n_steps"], clock)
+    clock.note()
+    pairs = np.array(clock.seconds).reshape(-1, 2)[WARM:]
+    ratio = statistics.median((pairs[:, 0] / pairs[:, 1]).tolist())
+    return statistics.median(pairs[:, 0].tolist()), statistics.median(pairs[:, 1].tolist()), ratio
+
+
+def main(write: bool) -> None:
+    torch.set_num_threads(1)
+    lines = [
+        "# What health rules cost", "",
+        f"`python benchmarks/health/cost.py --write`: {PAIRS} pairs of neighbouring rounds of one model, CPU time.", "",
+        "| workload | a round with them | without | median of the ratios |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for name, workload in WORKLOADS.items():
+        with_rules, bare, ratio = measure(*workload)
+        lines.append(f"| {name} | {1e3 * with_rules:.1f} ms | {1e3 * bare:.1f} ms | {ratio:.3f} |")
+        sys.stdout.write(f"{lines[-1]}\n")
+        sys.stdout.flush()
+    if write:
+        (HERE / "RESULTS_cost.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main("--write" in sys.argv[1:])
