@@ -1,4 +1,4 @@
-"""The fault gallery as a table: `python -m tools.faults [WORD ...] [--write]`.
+"""The fault gallery as a table: `python -m tools.faults [WORD ...]`.
 
 Each fault is put into a real run. Before any rule looks, the first update is found at which its stated quantity leaves
 the range of five healthy twins; from there it is counted until an alert names the fault. Then, with the fault still in
@@ -20,7 +20,6 @@ from leeward.telemetry.rules import RULES
 
 __all__ = ["first_shown", "main"]
 
-_PAGE = Path(__file__).parents[1] / "benchmarks" / "health" / "RESULTS_faults.md"
 _TWINS = 5
 _QUICK = 3  # updates of persistence
 
@@ -70,14 +69,12 @@ class _Table:
     """Lines as they come, and the counts below them."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
         self.waits: list[float] = []
         self.slow = self.by_audit = self.by_checks = self.n = 0
 
     def say(self, line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        self.lines.append(line)
 
     def add(self, fault: Fault) -> None:
         story = train(fault, fault.setup, fault.updates, look=model)
@@ -107,7 +104,7 @@ class _Table:
         self.say(f"| {fault.name} | the run | – | – | – | {'yes' if told else 'NO'} | {', '.join(checks) or '–'} |")
 
 
-def main(words: list[str], write: bool) -> None:
+def main(words: list[str]) -> None:
     """Print the table, and how many faults were named within 1 update and within 3, and by the audit."""
     table = _Table()
     table.say("| fault | shows in | from update | named in | by | by the audit | by which of its own checks |")
@@ -123,12 +120,9 @@ def main(words: list[str], write: bool) -> None:
         count = sum(wait <= most for wait in table.waits)
         table.say(f"Named within {most} of the first update that shows it: {count} of {len(table.waits)}.")
     table.say(f"Named by a rule that waits longer than {_QUICK} updates, counted apart: {table.slow}.")
-    table.say(f"Named by the audit in the same process: {table.by_audit} of {table.n}, ")
-    table.say(f"{table.by_checks} of them by its own checks, alerts aside.")
-    if write:
-        head = ["# Faults and who names them", "", "`python -m tools.faults --write` (`make faults` prints it).", ""]
-        _PAGE.write_text("\n".join([*head, *table.lines]) + "\n", encoding="utf-8")
+    table.say(f"Named by the audit in the same process: {table.by_audit} of {table.n}; its own checks found something")
+    table.say(f"that healthy twins have not, alerts aside, in {table.by_checks}.")
 
 
 if __name__ == "__main__":
-    main([word for word in sys.argv[1:] if word != "--write"], "--write" in sys.argv[1:])
+    main(sys.argv[1:])
