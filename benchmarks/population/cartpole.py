@@ -84,7 +84,7 @@ def page() -> str:
         *(f"| {rate:.2e}{' (best)' * (rate == best)} | {mean:.0f} | {', '.join(f'{s:.0f}' for s in scores[rate])} |"
           for rate, mean in means.items()),
         "",
-        f"The median fixed choice has {middle:.0f}.",
+        f"The median fixed choice has {middle:.0f}. {_doubt(scores, means)}",
         "",
         "| population, seed | its best | its rate | over the best fixed rate | take-overs | above the median |",
         "|---|---|---|---|---|---|",
@@ -97,6 +97,17 @@ def page() -> str:
     near = sum(0.5 <= row["rate"] / best <= 2.0 for row in found)
     lines += ["", f"Within a factor of two of the best fixed rate: {near} of {len(found)} populations."]
     return "\n".join(lines) + "\n"
+
+
+def _doubt(scores: dict[float, list[float]], means: dict[float, float]) -> str:
+    """How sure the best is the best."""
+    several = {rate: found for rate, found in scores.items() if len(found) > 1}
+    spread = math.sqrt(statistics.mean(statistics.variance(found) for found in several.values()))
+    error = spread / math.sqrt(min(len(found) for found in several.values()))
+    near = sum(max(means.values()) - mean <= 2.0 * error for mean in means.values())
+    return (
+        f"The standard error of a mean is {error:.0f}; {near} of {len(means)} rates lie within two of them of the best."
+    )
 
 
 def main() -> None:

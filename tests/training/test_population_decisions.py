@@ -75,6 +75,13 @@ def test_a_setting_at_its_bound_comes_back_from_it():
     assert 1e-1 not in moved
 
 
+def test_a_rate_that_a_rollback_has_moved_away_comes_back_into_the_space():
+    moved = {"ppo.learning_rate": 1e-6, "ppo.clip_range": 0.05, "ppo.n_epochs": 5}
+    for seed in range(20):
+        found = explore(SPACE, moved, rng(seed))
+        assert 1e-4 <= found["ppo.learning_rate"] <= 1e-1 and found["ppo.clip_range"] in (0.1, 0.2, 0.3)
+
+
 def test_the_last_quarter_takes_over_from_the_first():
     standings = {member: flat(float(member)) for member in range(8)}
     assert set(take_overs(standings, margin=1.0, rng=rng())) == {0, 1}

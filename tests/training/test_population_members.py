@@ -179,6 +179,22 @@ def test_the_best_is_an_ordinary_run_that_knows_how_many_settings_were_tried(tra
     assert "Population" in (run.path / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_best_that_is_there_keeps_what_was_done_with_it(trading):
+    population, best = trading
+    opened = [{"time": "now", "split": "test", "data": "x", "earlier": 0}]
+    best.update_record(openings=opened)
+    again = write_best(population, trials=99)
+    assert (again.record()["openings"], again.record()["trials"]) == (opened, 99)
+    best.update_record(openings=[], trials=population.trials)
+
+
+def test_a_population_is_no_run_and_says_where_its_best_is(trading):
+    population, _ = trading
+    for command in ("backtest", "report"):
+        code, _, err = leeward_here(command, str(population.folder))
+        assert code == 1 and "a population; its best run is" in err
+
+
 def test_what_the_best_followed_can_be_replayed_on_fresh_seeds(trading, tmp_path):
     population, best = trading
     config = load_config(best.path / "schedule.yaml")

@@ -167,7 +167,7 @@ MUTANTS = [
     row(
         "C4 what was asked for is read back",
         CHANGE,
-        "{key: self.engine.read_back(key, self._current_progress_remaining) for key in values}",
+        "self.read_hyperparameters(values)",
         "dict(values)",
         f"{TESTS}::test_what_something_else_wrote_into_the_optimiser_is_noticed",
     ),

@@ -69,9 +69,9 @@ def _words(run: RunDir, opening: Opening) -> str:
 
 def report_command(path: Path, control: Path | None, out: Path | None) -> None:
     """Write the report and say what it says."""
-    console, run = Console(), RunDir(path)
-    if run.config_file.is_file():
-        run.refuse_without_market()
+    console = Console()
+    if path.is_dir() and not any(path.glob("backtest/*/metrics.json")):
+        RunDir.open(path).refuse_without_market()  # which says more than that there is no backtest
     written = write_report(path, control_run=control, path=out)
     splits = _stored(path)
     print_verdicts(console, splits, None if control is None else _stored(control))

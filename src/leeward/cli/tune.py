@@ -14,7 +14,7 @@ from leeward.cli.backtest import print_verdicts
 from leeward.cli.view import say
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
-from leeward.errors import ConfigError
+from leeward.errors import ConfigError, RunDirectoryError, SettingNotApplied
 from leeward.market import prepare
 from leeward.report import write_report
 from leeward.telemetry.metrics import (
@@ -67,21 +67,35 @@ def tune_command(search: Search) -> None:
     else:
         prepare(config.data)  # a wrong file leaves nothing behind
     folder = search.run_dir or new_folder(Path("runs"), f"{search.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
-    population = _begun_or_resumed(search, folder, config, mode)
-    with RunDir(folder).locked():
-        _carry_through(console, population, run)
-        trials = population.trials
-        if search.compare:
-            trials += _compare_random(console, population, run)
-        best = write_best(population, trials=trials)
-        population.finish()
-        if config.gym is None:
-            say(console, "Backtest of the best on validation and report ...")
-            result = backtest_run(best, best.market(), "validation")
-            result.write(best.path / "backtest" / "validation")
-            write_report(best.path)
-            print_verdicts(console, {"validation": result.metrics})
+    if not search.resume:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        raise RunDirectoryError(f"{folder}: no population here; start one without --resume")
+    try:
+        with RunDir(folder).locked():
+            population = _begun_or_resumed(search, folder, config, mode)
+            _carry_through(console, population, run)
+            trials = population.trials
+            if search.compare:
+                trials += _compare_random(console, population, run)
+            best = write_best(population, trials=trials)
+            population.finish()
+            if config.gym is None:
+                _backtest_and_report(console, best)
+    except KeyboardInterrupt:
+        say(console, f"Stopped. Go on with the same command and --run-dir {folder} --resume")
+        raise SystemExit(130) from None
     _say_what_came_out(console, population, best, trials)
+    if population.faults:
+        raise SettingNotApplied("\n".join(population.faults))
+
+
+def _backtest_and_report(console: Console, best: RunDir) -> None:
+    say(console, "Backtest of the best on validation and report ...")
+    result = backtest_run(best, best.market(), "validation")
+    result.write(best.path / "backtest" / "validation")
+    write_report(best.path)
+    print_verdicts(console, {"validation": result.metrics})
 
 
 def _begun_or_resumed(search: Search, folder: Path, config: RunConfig, mode: Mode) -> Population:

@@ -94,8 +94,12 @@ def _tree(story: PopulationStory) -> Figure:
         drawn.append(_faint(f"member {member}", steps, [float(member)] * len(steps)))
     for each in story.exploits:
         at, ends = [each["step"]] * 2, [float(each["source"]), float(each["member"])]
-        arrow = _faint(f"{each['member']} takes over from {each['source']}", at, ends)
-        drawn.append(arrow | {"line": {"color": color("ink-3"), "width": 1, "dash": "dot"}})
+        passed = _faint(f"{each['member']} takes over from {each['source']}", at, ends)
+        style = {"color": color("ink-3"), "width": 1, "dash": "dot"}
+        # A dot at the end that takes over.
+        drawn.append(
+            passed | {"mode": "lines+markers", "line": style, "marker": {"color": color("ink-3"), "size": [0, 6]}}
+        )
     steps, places = [], []
     for number, member in story.lineage():
         order = story.orders[number, member]
@@ -105,8 +109,8 @@ def _tree(story: PopulationStory) -> Figure:
     layout = _layout("member")
     layout["yaxis"] |= {"dtick": max(1, story.members // 8), "autorange": "reversed", "tickformat": "d"}
     height = min(520, 160 + 22 * story.members)
-    return Figure("population_tree", "Who took over from whom", "dotted: weights, optimiser and statistics pass on",
-                  drawn, layout, height=height, wide=True)  # fmt: skip
+    note = "dotted, to the dot: weights, optimiser and statistics pass on"
+    return Figure("population_tree", "Who took over from whom", note, drawn, layout, height=height, wide=True)
 
 
 def _setting(story: PopulationStory, key: str) -> Figure:
@@ -120,7 +124,7 @@ def _setting(story: PopulationStory, key: str) -> Figure:
     values = [float(order["requested"][key]) for order in story.orders.values() if key in order["requested"]]
     layout = _layout("")
     if min(values) > 0.0 and max(values) > _FACTORS * min(values):
-        layout["yaxis"] |= {"type": "log", "dtick": 1, "tickformat": ".0e"}
+        layout["yaxis"] |= {"type": "log", "dtick": "D2", "tickformat": ".0e"}
     name = "population_" + key.replace(".", "_")
     return Figure(name, plain(key), "as requested, and as the live objects said", drawn, layout, height=200)
 

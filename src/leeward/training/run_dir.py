@@ -102,6 +102,8 @@ class RunDir:
     def open(cls, path: Path) -> "RunDir":
         run = cls(path)
         if not run.config_file.is_file():
+            if (path / "population.jsonl").is_file():
+                raise RunDirectoryError(f"{path}: a population; its best run is {path / 'best'}, when it has finished")
             raise RunDirectoryError(f"{path}: no run here (no config.yaml); `leeward train --run-dir {path}` makes one")
         run._refuse_links()
         return run

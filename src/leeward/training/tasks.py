@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from typing import Any, Protocol
 
 import gymnasium
@@ -16,7 +18,7 @@ from leeward.backtest import BacktestResult, run_policy, statistics
 from leeward.config.run import RunConfig
 from leeward.config.tune import GymConfig, ScoreName
 from leeward.env.sb3 import TradingVecEnv
-from leeward.errors import ConfigError, did_you_mean
+from leeward.errors import ConfigError
 from leeward.market import Market
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
@@ -196,11 +198,19 @@ class GymTask:
 
 def check_gym(gym: GymConfig) -> None:
     """An env that Gymnasium does not know is an error that names what it may be called."""
+    module, _, name = gym.id.rpartition(":")  # "package.module:Name-v0": the module that registers it
     try:
-        gymnasium.spec(gym.id)
+        if module:
+            import_module(module)
+        gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
-        near = did_you_mean(gym.id, gymnasium.registry) if gym.id not in gymnasium.registry else str(error)
-        raise ConfigError(f"gym.id: Gymnasium knows no {gym.id!r}; {near}") from None
+        near = get_close_matches(name, gymnasium.registry, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"{error}; name the module that registers it: package.module:{name}"
+        )
+        raise ConfigError(f"gym.id: Gymnasium knows no {gym.id!r}; {hint}") from None
 
 
 def score_name(config: RunConfig) -> ScoreName:

@@ -47,6 +47,12 @@ def write_best(population: Population, *, trials: int) -> RunDir:
     """
     best, folder = population.best, population.folder
     assert best is not None
+    target = folder / BEST
+    if target.is_dir():  # from before: what was done with it since, and openings of its test split, stay
+        run = RunDir.open(target)
+        run.update_record(trials=trials)
+        write_atomically(target / FILE, (folder / FILE).read_bytes())
+        return run
     # Made elsewhere and renamed: what is called best/ is whole.
     new = folder / f".{BEST}.new"
     shutil.rmtree(new, ignore_errors=True)
@@ -66,8 +72,6 @@ def write_best(population: Population, *, trials: int) -> RunDir:
     )
     write_atomically(new / FILE, (folder / FILE).read_bytes())
     write_atomically(new / SCHEDULE, dump_config(schedule_of(population, best)))
-    target = folder / BEST
-    shutil.rmtree(target, ignore_errors=True)
     os.replace(new, target)
     return RunDir.open(target)
 

@@ -22,6 +22,7 @@ from leeward.training.population.compare import Standing, better, take_overs
 from leeward.training.population.log import FILE, EventLog
 from leeward.training.population.orders import Order, Outcome
 from leeward.training.population.space import Settings, draw, explore
+from leeward.training.run_dir import RunDir
 from leeward.training.trainer import seed_of
 
 __all__ = ["Best", "Mode", "Population", "Rounds", "check"]
@@ -103,6 +104,8 @@ class Population:
             raise RunDirectoryError(
                 f"{folder}: holds a population already; go on with --resume, or choose another --run-dir"
             )
+        if RunDir(folder).config_file.exists():
+            raise RunDirectoryError(f"{folder}: holds a run; choose another --run-dir")
         folder.mkdir(parents=True, exist_ok=True)
         log = EventLog(folder / FILE)
         searched = list(_tune(config).space)
@@ -197,6 +200,13 @@ class Population:
         if self._crashes[order.member] >= _MOST_CRASHES:
             self.report(order, Outcome(order.begins, ended=f"crashed {_MOST_CRASHES} times: {reason}"))
 
+    @property
+    def faults(self) -> list[str]:
+        """Why members were stopped: settings that were not applied."""
+        return [
+            f"member {event['member']}: {event['reason']}" for event in self.log.events if event["event"] == "stopped"
+        ]
+
     def finish(self) -> None:
         """All orders were carried out, and the best is an ordinary run."""
         best = self.best
@@ -228,10 +238,7 @@ class Population:
     def _next(self, standings: dict[int, Standing]) -> list[Order]:
         tune, number = _tune(self.config), self.round + 1
         rng = np.random.default_rng([self.config.seed, _STREAM[self.mode], 1 + number])
-        exploiting = self.mode == "population"
-        lost = {member: standing for member, standing in standings.items() if standing.ended}
-        asked = standings if exploiting else {}
-        sources = take_overs(asked, margin=tune.margin, rng=rng)
+        sources = take_overs(standings, margin=tune.margin, rng=rng) if self.mode == "population" else {}
         orders = []
         for member in sorted(standings):
             if member in sources:
@@ -239,7 +246,7 @@ class Population:
                 settings = explore(tune.space, self.outcomes[source].live, rng)
                 start = self.orders[source].place
                 orders.append(self._order(member, number, settings, start=start, source=source, changed=True))
-            elif member not in lost:
+            elif not standings[member].ended:
                 settings, changed = self.outcomes[member].live, False
                 if self.mode == "replay":
                     due = tune.schedule.get(self.rounds.steps(self.round))

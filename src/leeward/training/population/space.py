@@ -30,10 +30,12 @@ def _moved(key: str, dimension: Dimension, value: float, rng: np.random.Generato
     if rng.random() < _RESAMPLED:
         return _value(key, dimension, rng.random())
     up = bool(rng.random() < 0.5)
-    if dimension.values is not None:
-        place = dimension.values.index(value) + (1 if up else -1)
-        return dimension.values[min(max(place, 0), len(dimension.values) - 1)]
-    share = dimension.share_of(value) + (_STEP if up else -_STEP)
+    values = dimension.values
+    if values is not None:
+        # The nearest one: a rollback may have moved a rate away from all of them.
+        nearest = min(range(len(values)), key=lambda place: abs(values[place] - value))
+        return values[min(max(nearest + (1 if up else -1), 0), len(values) - 1)]
+    share = min(max(dimension.share_of(value), 0.0), 1.0) + (_STEP if up else -_STEP)
     # Back from a bound by as much as it was passed: a setting at the bound is not drawn to it.
     share = -share if share < 0.0 else 2.0 - share if share > 1.0 else share
     return _value(key, dimension, share)

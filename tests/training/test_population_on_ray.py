@@ -1,0 +1,78 @@
+"""Populations on a real Ray: the same as in one process, whoever is killed."""
+
+import signal
+
+import pytest
+import yaml
+
+from leeward.config.load import load_config
+from leeward.training.population.log import read_events
+from leeward.training.population.population import Population
+
+from ..support.populations import CARTPOLE, TRADING, config_of, finish
+from ..support.tiny_runs import finish as finish_process
+from ..support.tiny_runs import leeward, leeward_here
+
+pytestmark = pytest.mark.ray
+
+CLOCK = ("seconds", "training_seconds")
+
+
+def without_clock(value):
+    if isinstance(value, dict):
+        return {key: without_clock(each) for key, each in value.items() if key not in CLOCK}
+    return [without_clock(each) for each in value] if isinstance(value, list) else value
+
+
+def story(folder, *left_out):
+    """What the log tells, in an order that does not depend on who was faster."""
+    events = [without_clock(event) for event in read_events(folder / "population.jsonl")]
+    kept = [event for event in events if event["event"] not in ("finished", *left_out)]
+    return sorted(kept, key=lambda event: (event.get("round", -1), event["event"], event.get("member", -1)))
+
+
+def written(folder, settings, *more):
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config_of(settings, *more).model_dump(mode="json")))
+    return path
+
+
+def test_a_population_on_ray_is_what_it_is_in_one_process(tmp_path):
+    config, members = written(tmp_path, TRADING), ("--members", "3")
+    code, _, err = leeward_here("tune", str(config), *members, "--run-dir", str(tmp_path / "ray"))
+    assert code == 0, err
+    here = finish(Population.create(tmp_path / "here", load_config(config), 3, "population"))
+    assert story(tmp_path / "ray") == story(tmp_path / "here") and here.exploits == 2
+    assert (tmp_path / "ray" / "best" / "report.html").is_file()
+    code, _, err = leeward_here("tune", str(config), *members, "--run-dir", str(tmp_path / "ray"))
+    assert code == 1 and "holds a population already; go on with --resume" in err
+
+
+def mortal(tmp_path):
+    victim = tmp_path / "victim"
+    settings = [each for each in CARTPOLE if not each.startswith("gym.")]
+    more = ("gym.id=tests.support.mortal_envs:Mortal-v0", f"gym.kwargs={{victim: {victim}}}")
+    return written(tmp_path, settings, *more), victim
+
+
+def test_a_member_that_is_killed_is_trained_again_and_nothing_is_lost(tmp_path):
+    config, victim = mortal(tmp_path)
+    finish(Population.create(tmp_path / "here", load_config(config), 2, "population"))
+    victim.write_text("me")
+    code, _, err = leeward_here("tune", str(config), "--members", "2", "--run-dir", str(tmp_path / "ray"))
+    assert code == 0, err
+    assert not victim.exists() and "crashed" in {event["event"] for event in story(tmp_path / "ray")}
+    assert story(tmp_path / "ray", "crashed") == story(tmp_path / "here")
+
+
+def test_a_driver_that_is_killed_is_resumed_and_comes_to_the_same_end(tmp_path):
+    config, victim = mortal(tmp_path)
+    finish(Population.create(tmp_path / "here", load_config(config), 2, "population"))
+    command = ("tune", str(config), "--members", "2", "--run-dir", str(tmp_path / "ray"))
+    driver = leeward(*command)
+    victim.write_text(str(driver.pid))  # its members take seconds to start
+    # The pipes end when all that it has started is gone: nothing is left that could block the next start.
+    assert finish_process(driver)[0] == -signal.SIGKILL
+    code, _, err = leeward_here(*command, "--resume")
+    assert code == 0, err
+    assert story(tmp_path / "ray") == story(tmp_path / "here")
