@@ -9,6 +9,7 @@ LeewardError
 ├── CheckpointError                        a file is not a checkpoint, is damaged or does not fit
 ├── MissingExtra (also an ImportError)     an optional dependency is not installed; says which extra to install
 ├── RunDirectoryError                      a run directory is missing, locked or of another kind
+├── SettingNotApplied                      a live model does not have a setting that was asked for; names both values
 ├── WorkerFault                            a process of a run with n_jobs stopped; names it
 └── TrainingDiverged                       training cannot go on
     ├── NonFiniteUpdate                    too many updates in a row had a loss or gradient that is not finite
@@ -30,6 +31,7 @@ __all__ = [
     "MissingExtra",
     "NonFiniteUpdate",
     "RunDirectoryError",
+    "SettingNotApplied",
     "ShapeError",
     "TrainingDiverged",
     "UnhealthyTraining",
@@ -77,6 +79,10 @@ class MissingExtra(LeewardError, ImportError):
 
 class RunDirectoryError(LeewardError):
     """A run directory is missing, locked by another process, or of another kind."""
+
+
+class SettingNotApplied(LeewardError):
+    """What a live model says of a setting is not what was asked for."""
 
 
 class WorkerFault(LeewardError):

@@ -229,6 +229,16 @@ def test_many_change_at_once_and_what_comes_back_is_read_from_the_live_objects()
     assert model.last_metrics["train/learning_rate"] == rates[0]
 
 
+def test_two_fields_of_one_section_change_together():
+    model = trained(adversary={}, risk=[{"alpha": 0.3}, {"alpha": 0.2}])
+    values = {"adversary.epsilon": 0.2, "adversary.kl_weight": 0.3, "risk.1.proportional": 2.0, "risk.1.margin": 0.1}
+    assert model.set_hyperparameters(**values) == values
+    assert (model.risk[0].proportional, model.risk[1].proportional, model.risk[1].alpha) == (3.0, 2.0, 0.2)
+    with pytest.raises(ArgumentError, match="there is no such field"):
+        model.set_hyperparameters(**{"adversary.epsilon": 0.1, "adversary.kl_wait": 0.3})
+    assert model.adversary.epsilon == 0.2
+
+
 def test_an_adversary_with_other_settings_goes_on_from_its_count():
     model = trained(adversary={"warmup": 3})  # two updates of the three
     model.set_hyperparameters(**{"adversary.epsilon": 0.2})

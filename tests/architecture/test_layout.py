@@ -11,7 +11,7 @@ PACKAGES = {path.name for path in (ROOT / "src" / "leeward").iterdir() if path.i
 SUPPORT = {p.stem: p for p in (ROOT / "tests" / "support").glob("*.py") if not p.name.startswith("test_")}
 # The files that build or drive a model, or run a command. All others hold envs, panels and arithmetic by hand; they are
 # also used beside other versions of the package, of which they may know the configs and the trading chain alone.
-DRIVES = {"models", "small_models", "cue_training", "replicas", "tiny_runs", "faults"}
+DRIVES = {"models", "small_models", "cue_training", "replicas", "populations", "tiny_runs", "faults"}
 TRADING = ("leeward.config", "leeward.market", "leeward.env")
 
 

@@ -22,8 +22,9 @@ from leeward.training import logs
 from leeward.training.checkpoints import load_model, read_trainer_state
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
+from leeward.training.tasks import MarketTask
 from leeward.training.trade_metrics import Score, score_of
-from leeward.training.trainer import _Session, train
+from leeward.training.trainer import train
 
 from ..support.tiny_runs import TINY, train_here
 
@@ -146,9 +147,9 @@ def without_clock(row):
 def ranks(limit, score="growth", *scores):
     """Scores from best to worst, as a run with this limit ranks them."""
     settings = [*TINY, "data.source=sample:synthetic", f"risk.limit={limit}", f"validation.score={score}"]
-    session = object.__new__(_Session)
-    session.config = load_config(None, settings)
-    return sorted(scores, key=session._rank, reverse=True)
+    task = object.__new__(MarketTask)
+    task.config = load_config(None, settings)
+    return sorted(scores, key=task.rank, reverse=True)
 
 
 def test_checkpoints_that_meet_the_limit_come_first():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 __all__ = ["TABLES", "Mutant", "row", "table"]
 
 TABLES = (
-    "maths", "engine", "optim", "risk", "adversary", "parallel",
+    "maths", "engine", "optim", "risk", "adversary", "parallel", "population",
     "monitors", "health", "settings", "critics", "env", "market", "backtest", "training", "config", "durable",
     "audit",
 )  # fmt: skip

@@ -4,14 +4,16 @@ from tools.mutants import row
 
 __all__ = ["MUTANTS"]
 
-TRAINER, RUN_DIR, SEAL, CHECKPOINTS, LOGS, METRICS = (
+TRAINER, TASKS, RUN_DIR, SEAL, CHECKPOINTS, LOGS, METRICS = (
     "training/trainer",
+    "training/tasks",
     "training/run_dir",
     "training/seal",
     "training/checkpoints",
     "training/logs",
     "training/trade_metrics",
 )
+SCORED = "training/test_tasks.py"
 TRAINING, SEALED, BOUND, FILES = (
     "training/test_training.py",
     "training/test_seal.py",
@@ -40,7 +42,7 @@ MUTANTS = [
     ),
     row("a volume that is lost is not missed", f"{TRAINED_ON}:TrainedOn._apart", "lost.any()", "False", VOLUME),
     row("a volume that is new is not seen", f"{TRAINED_ON}:TrainedOn._apart", "gained.any()", "False", VOLUME),
-    row("a broken limit is not told", f"{TRAINER}:train", "control.verdicts()", "[]", LIMIT_SAID),
+    row("a broken limit is not told", f"{TRAINER}:learn", "control.verdicts()", "[]", LIMIT_SAID),
     row(
         "a warning is shown as code", "cli/train:_warnings_in_words", "warnings.showwarning = show", "pass", LIMIT_SAID
     ),
@@ -69,7 +71,7 @@ MUTANTS = [
         f"{SAID}::test_a_backtest_says_in_a_terminal_what_it_is_busy_with",
     ),
     # The seal
-    row("a checkpoint is chosen on the test split", f"{TRAINER}:_Session._validate", '"validation"', '"test"', BEST),
+    row("a checkpoint is chosen on the test split", f"{TASKS}:MarketTask.score", '"validation"', '"test"', BEST),
     row(
         "only the run's own openings are counted",
         f"{SEAL}:open_seal",
@@ -189,38 +191,60 @@ MUTANTS = [
         "False",
         f"{BOUND}::test_a_run_that_has_begun_is_trained_with_no_other_bars_or_scales",
     ),
+    # Scores of an env of Gymnasium, and of windows
+    row(
+        "an env of Gymnasium is scored on the seeds it is trained with",
+        f"{TASKS}:GymTask._episodes",
+        "envs.seed(_OTHER_SEEDS)",
+        "envs.seed(self.config.seed)",
+        f"{SCORED}::test_the_score_of_a_gym_env_is_of_whole_episodes_on_seeds_that_training_does_not_have",
+    ),
+    row(
+        "a second episode counts in the score of the first",
+        f"{TASKS}:GymTask._episodes",
+        "returns += rewards * going",
+        "returns += rewards",
+        f"{SCORED}::test_the_score_of_a_gym_env_is_of_whole_episodes_on_seeds_that_training_does_not_have",
+    ),
+    row(
+        "a tail beyond the limit costs nothing in a population",
+        f"{TASKS}:_windows",
+        "min(0.0, tail - limit)",
+        "0.0",
+        f"{SCORED}::test_a_tail_beyond_the_limit_costs_what_it_lacks_on_every_bar",
+    ),
     # The choice of a checkpoint
     row(
         "the worst checkpoint is kept",
-        f"{TRAINER}:_Session._validate",
-        'self._rank(self.validation) > self._rank(Score(**self.best["score"]))',
-        'self._rank(self.validation) < self._rank(Score(**self.best["score"]))',
+        f"{TRAINER}:Session._validate",
+        'self.task.rank(self.validation) > self.task.rank(read_score(self.best["score"]))',
+        'self.task.rank(self.validation) < self.task.rank(read_score(self.best["score"]))',
         BEST,
     ),
     row(
         "the limit does not count in the choice",
-        f"{TRAINER}:_Session._rank",
+        f"{TASKS}:MarketTask.rank",
         "limit is not None and score.cvar < limit",
         "False",
         RANKED,
     ),
     row(
         "the wildest comes first where none meets the limit",
-        f"{TRAINER}:_Session._rank",
+        f"{TASKS}:MarketTask.rank",
         "return False, score.cvar",
         "return False, -score.cvar",
         RANKED,
     ),
     row(
         "those that break the limit come first",
-        f"{TRAINER}:_Session._rank",
+        f"{TASKS}:MarketTask.rank",
         "return False, score.cvar",
         "return True, score.growth",
         RANKED,
     ),
     row(
         "an account that never moved is never beaten",
-        f"{TRAINER}:_Session._rank",
+        f"{TASKS}:MarketTask.rank",
         "value if np.isfinite(value) else -np.inf",
         "value if np.isfinite(value) else np.inf",
         f"{TRAINING}::test_an_account_that_never_moved_is_no_hindrance_to_a_better_one",
@@ -234,29 +258,29 @@ MUTANTS = [
     ),
     # Resuming
     row("resumed from the oldest checkpoint", f"{TRAINER}:_last_good", "reversed(checkpoints)", "checkpoints", RESUMED),
-    row("resumed with fresh episodes", f"{TRAINER}:_last_good", "restore_env(files, env)", "env.reset()", RESUMED),
+    row("resumed with fresh episodes", f"{TRAINER}:pick_up", "restore_env(files, env)", "env.reset()", RESUMED),
     row(
         "resumed without the best score so far",
-        f"{TRAINER}:_last_good",
+        f"{TRAINER}:pick_up",
         "read_trainer_state(files)",
         '{"best": None, "updates": read_trainer_state(files)["updates"]}',
         RESUMED,
     ),
     row(
         "resumed with a count of updates that starts anew",
-        f"{TRAINER}:_last_good",
+        f"{TRAINER}:pick_up",
         "read_trainer_state(files)",
         'read_trainer_state(files) | {"updates": 0}',
         RESUMED,
     ),
     row(
         "resumed for the whole length again",
-        f"{TRAINER}:train",
-        "config.ppo.total_steps - model.num_timesteps",
-        "config.ppo.total_steps",
+        f"{TRAINER}:learn",
+        "session.config.ppo.total_steps - model.num_timesteps",
+        "session.config.ppo.total_steps",
         RESUMED,
     ),
-    row("resumed with steps that count from zero", f"{TRAINER}:train", "not checkpoints", "True", RESUMED),
+    row("resumed with steps that count from zero", f"{TRAINER}:learn", "not go_on", "True", RESUMED),
     row(
         "rows after the checkpoint are logged twice",
         f"{LOGS}:ProgressFile.__init__",

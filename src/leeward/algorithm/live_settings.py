@@ -75,12 +75,19 @@ def _with(old: Any, path: list[str], value: Any, key: str) -> Any:
         if not part.isdigit() or int(part) >= len(old):
             raise ArgumentError(f"{key}: {part!r} is no place in a list of {len(old)}; the first is 0")
         return tuple(_with(each, rest, value, key) if i == int(part) else each for i, each in enumerate(old))
-    if not isinstance(old, Frozen):
+    if isinstance(old, _Changed):
+        fields = old
+    elif isinstance(old, Frozen):
+        fields = _Changed({name: getattr(old, name) for name in type(old).model_fields})
+    else:
         raise ArgumentError(f"{key}: it is {old!r} now and has no fields; set it as a whole, by a dict or a number")
-    fields = {name: getattr(old, name) for name in type(old).model_fields}
     if part not in fields:
         raise ArgumentError(f"{key}: there is no such field; {did_you_mean(part, fields)}")
-    return fields | {part: _with(fields[part], rest, value, key)}
+    return _Changed(fields | {part: _with(fields[part], rest, value, key)})
+
+
+class _Changed(dict[str, Any]):
+    """The fields of a section of which one is another already; a second one may follow."""
 
 
 def _refuse_structural(now: Settings, after: Settings) -> None:

@@ -241,7 +241,11 @@ class DistributionalPPO(BaseAlgorithm):
         self._check_against_env(after)
         self.processes.tell(after, fresh_optimizer=optimizer_strategy == "reset")
         self.put_in_force(after, fresh_optimizer=optimizer_strategy == "reset")
-        return {key: self.engine.read_back(key, self._current_progress_remaining) for key in values}
+        return self.read_hyperparameters(values)
+
+    def read_hyperparameters(self, keys: Iterable[str]) -> dict[str, Any]:
+        """What the live objects say of settings, by the keys that `set_hyperparameters` takes."""
+        return {key: self.engine.read_back(key, self._current_progress_remaining) for key in keys}
 
     def put_in_force(self, settings: Settings, *, fresh_optimizer: bool) -> None:
         """Train by other settings, which have been checked, from the next update on."""

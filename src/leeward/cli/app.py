@@ -11,7 +11,19 @@ import typer
 import leeward
 from leeward.errors import LeewardError, MissingExtra, printable
 
-__all__ = ["audit", "backtest", "data_check", "data_fetch", "doctor", "explain", "main", "report", "train", "verify"]
+__all__ = [
+    "audit",
+    "backtest",
+    "data_check",
+    "data_fetch",
+    "doctor",
+    "explain",
+    "main",
+    "report",
+    "train",
+    "tune",
+    "verify",
+]
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
@@ -99,6 +111,29 @@ def train(
 
     start = Start(config, run_dir, settings or [], shortcuts, resume, parent)
     train_command(start, verify=verify, quiet=quiet, json_lines=json_lines)
+
+
+@app.command()
+def tune(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML with a section tune.")],
+    members: Annotated[int, typer.Option(min=1, help="How many train side by side.")],
+    run_dir: Annotated[Path | None, typer.Option(help="Where all goes; runs/<config>-<time> without it.")] = None,
+    settings: Settings = None,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster, or auto; without it this machine.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the population in --run-dir.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Follow tune.schedule on fresh seeds.")] = False,
+    compare: Annotated[
+        Literal["random"] | None, typer.Option(help="What random search finds at the same budget.", show_choices=True)
+    ] = None,
+) -> None:
+    """Train a population on Ray: the worst members take over from the best, and settings move with them."""
+    if resume and run_dir is None:
+        raise typer.BadParameter("--resume goes with --run-dir, where the population is")
+    if replay and compare is not None:
+        raise typer.BadParameter("--replay searches nothing, so there is nothing to compare")
+    from leeward.cli.tune import Search, tune_command
+
+    tune_command(Search(config, members, run_dir, settings or [], address, resume, replay, compare=compare is not None))
 
 
 @app.command()

@@ -35,6 +35,7 @@ def backtest_command(
     """Backtest, write the files, print the table; with `robustness` under attack too. Says when the seal is opened."""
     console, run = Console(quiet=quiet), RunDir.open(path)
     with run.locked():
+        run.refuse_without_market()
         run.best_checkpoint()  # nothing to test: no need to read the bars first
         market = run.market(data, data_settings(settings))
         print_problems(console, market.bars)
@@ -68,7 +69,9 @@ def _words(run: RunDir, opening: Opening) -> str:
 
 def report_command(path: Path, control: Path | None, out: Path | None) -> None:
     """Write the report and say what it says."""
-    console = Console()
+    console, run = Console(), RunDir(path)
+    if run.config_file.is_file():
+        run.refuse_without_market()
     written = write_report(path, control_run=control, path=out)
     splits = _stored(path)
     print_verdicts(console, splits, None if control is None else _stored(control))

@@ -19,11 +19,12 @@ from leeward.cli.backtest import print_problems, print_verdicts
 from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, say
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
-from leeward.errors import DataError
+from leeward.errors import ConfigError, DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
-from leeward.training.checkpoints import newest_steps
+from leeward.training.checkpoints import newest_steps, read_trainer_state
 from leeward.training.run_dir import RunDir, new_folder
+from leeward.training.tasks import EPISODES, check_gym
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted, replay_one_update, train
 
@@ -51,9 +52,10 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
     with run.locked():
         if verify:
             say(console, replay_one_update(run, market))
-        print_problems(console, market.bars)
-        if not quiet:
-            say(console, _tail_on_train(market, run.config()))
+        if market is not None:
+            print_problems(console, market.bars)
+            if not quiet:
+                say(console, _tail_on_train(market, run.config()))
         try:
             with _view(console, quiet=quiet, json_lines=json_lines) as view, _warnings_in_words(console):
                 limits = train(
@@ -71,6 +73,9 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         except EndedAtOnce as end:
             say(console, f"Stopped at once. Continue from the last checkpoint: leeward train --resume {run.path}")
             raise SystemExit(128 + end.number) from None
+        if market is None:
+            _say_score(console, run, limits, json_lines=json_lines)
+            return
         if not quiet:
             say(console, "Backtest on validation and report ...")
         with console.status("") as status:
@@ -89,10 +94,24 @@ def train_command(start: Start, *, verify: bool = False, quiet: bool, json_lines
         say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
 
 
-def _resumed(start: Start) -> tuple[RunDir, Market]:
+def _say_score(console: Console, run: RunDir, limits: list[LimitVerdict], *, json_lines: bool) -> None:
+    """What came of a run without a market: the score of its best checkpoint."""
+    best = read_trainer_state(run.best_checkpoint())["best"]
+    if json_lines:
+        score = {"run": str(run.path), "best": best, "limits": [asdict(limit) for limit in limits]}
+        JsonLines.write(score)
+        return
+    say(
+        console,
+        f"Best: {best['score']['mean_return']:g}, the mean return of {EPISODES} deterministic episodes, after "
+        f"{best['steps']:,} steps. There is no market, so no backtest and no report.\nRun: {run.path}",
+    )
+
+
+def _resumed(start: Start) -> tuple[RunDir, Market | None]:
     assert start.resume is not None
     run = RunDir.open(start.resume)
-    market = run.market()
+    market = None if run.config().gym is not None else run.market()
     total = start.shortcuts.get("ppo.total_steps")
     if total is not None:
         with run.locked():  # not under the feet of a process that trains it
@@ -100,14 +119,18 @@ def _resumed(start: Start) -> tuple[RunDir, Market]:
     return run, market
 
 
-def _begun(start: Start, parent: RunDir | None) -> tuple[RunDir, Market]:
+def _begun(start: Start, parent: RunDir | None) -> tuple[RunDir, Market | None]:
     """A new run. Its bars are read before the directory is made: a wrong file leaves nothing behind."""
-    if parent is None:
-        config = load_config(start.config, start.settings, start.shortcuts)
+    config = load_config(start.config if parent is None else parent.config_file, start.settings, start.shortcuts)
+    if config.gym is not None:
+        if parent is not None:
+            raise ConfigError("--from goes on from a run on a market; an env of Gymnasium is trained from the start")
+        check_gym(config.gym)
+        market = None
+    elif parent is None:
         market = prepare(config.data)
     else:
         parent.best_checkpoint()
-        config = load_config(parent.config_file, start.settings, start.shortcuts)
         bars = parent.trained_on().fitted(load(config.data.source, config.data))
         market = prepare(config.data, bars=bars, scaler=parent.checked_scaler())
         if "train" not in market.splits:

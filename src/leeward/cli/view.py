@@ -17,7 +17,7 @@ from rich.text import Text
 from leeward.backtest.wording import number, percent
 from leeward.errors import printable
 from leeward.telemetry.alerts import Alert
-from leeward.training.trade_metrics import Score
+from leeward.training.trade_metrics import EpisodeScore, Score
 from leeward.training.trainer import Progress
 
 __all__ = ["JsonLines", "LiveView", "PlainLines", "Silent", "View", "harmless", "say"]
@@ -130,29 +130,35 @@ def _bar(progress: Progress) -> RenderableType:
 def _table(progress: Progress) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     table.add_column("")
-    for title in ("growth a year", "Sharpe", "drawdown", "CVaR of a bar"):
+    for title in _cells(progress.exploring):
         table.add_column(title, justify="right", min_width=len(title))
     for name, score in _scores(progress):
-        table.add_row(name, *_cells(score))
+        table.add_row(name, *_cells(score).values())
     return table
 
 
-def _scores(progress: Progress) -> list[tuple[str, Score]]:
+def _scores(progress: Progress) -> list[tuple[str, Score | EpisodeScore]]:
     named = (("exploring", progress.exploring), ("validation", progress.validation), ("best so far", progress.best))
     return [(name, score) for name, score in named if score is not None]
 
 
-def _cells(score: Score) -> tuple[str, str, str, str]:
-    return (
-        percent(math.expm1(score.growth), 1, signed=True),  # compounded, as CAGR: a log-growth has no percent
-        number(score.sharpe, signed=True),
-        percent(score.max_drawdown, 1, signed=True),
-        percent(score.cvar, signed=True),
-    )
+def _cells(score: Score | EpisodeScore) -> dict[str, str]:
+    """Title and text of each number."""
+    if isinstance(score, EpisodeScore):
+        return {"return of an episode": number(score.mean_return)}
+    return {
+        "growth a year": percent(math.expm1(score.growth), 1, signed=True),  # compounded, as CAGR
+        "Sharpe": number(score.sharpe, signed=True),
+        "drawdown": percent(score.max_drawdown, 1, signed=True),
+        "CVaR of a bar": percent(score.cvar, signed=True),
+    }
 
 
-def _words(score: Score) -> str:
-    growth, sharpe, drawdown, cvar = _cells(score)
+def _words(score: Score | EpisodeScore) -> str:
+    cells = [*_cells(score).values()]
+    if isinstance(score, EpisodeScore):
+        return f"return of an episode {cells[0]}"
+    growth, sharpe, drawdown, cvar = cells
     return f"growth {growth} a year, Sharpe {sharpe}, drawdown {drawdown}, CVaR of a bar {cvar}"
 
 

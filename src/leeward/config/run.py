@@ -171,9 +171,12 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _what_is_searched_is_allowed(self) -> "RunConfig":
-        for key, dimension in {} if self.tune is None else self.tune.space.items():
+        for key, dimension in self.tune.space.items() if self.tune is not None else ():
             for value in dimension.ends:
                 self._part_with(key, value, where=f"tune.space: {key}")
+        for step, settings in self.tune.schedule.items() if self.tune is not None else ():
+            for key, value in settings.items():
+                self._part_with(key, value, where=f"tune.schedule: {step}: {key}")
         return self
 
     def with_values(self, values: Mapping[str, Any]) -> "RunConfig":

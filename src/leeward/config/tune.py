@@ -100,6 +100,23 @@ class TuneConfig(Frozen):
         description="setting: {low, high, log} or {values}; ppo.learning_rate: {low: 1e-5, high: 1e-2, log: true}",
     )
 
+    schedule: dict[int, dict[str, int | float]] = Field(
+        default={},
+        description="env step: {setting: value} from there on; best/schedule.yaml of a population, for `tune --replay`",
+    )
+
+    @field_validator("schedule")
+    @classmethod
+    def _turns_rise_from_the_start(
+        cls, schedule: dict[int, dict[str, int | float]]
+    ) -> dict[int, dict[str, int | float]]:
+        if schedule and ([*schedule] != sorted(schedule) or 0 not in schedule):
+            raise ValueError(f"steps begin at 0 and rise, got {[*schedule]}")
+        for key in {key for turn in schedule.values() for key in turn}:
+            if setting_of(key) is None:
+                raise ValueError(f"{key!r} cannot change while training; {did_you_mean(key, SEARCHABLE)}")
+        return schedule
+
     @field_validator("space")
     @classmethod
     def _known_settings(cls, space: dict[str, Dimension]) -> dict[str, Dimension]:

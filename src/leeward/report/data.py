@@ -29,6 +29,7 @@ class ReportData:
     run: dict[str, Any]  # run.json: versions, seed, fingerprints, openings of the test split
     robustness: dict[str, RobustnessCurve] = field(default_factory=dict)  # by split
     audit: dict[str, Any] | None = None  # audit.json: findings, passed, not_run
+    population: tuple[dict[str, Any], ...] = ()  # population.jsonl: the events of the population it was found by
 
     @property
     def judged(self) -> str:
@@ -41,7 +42,8 @@ class ReportData:
 
 
 def load_run(run_dir: Path) -> ReportData:
-    """Read runs/<name>/: backtest/<split>/*, config.yaml, progress.csv, alerts.jsonl, audit.json, run.json."""
+    """Read runs/<name>/: backtest/<split>/*, config.yaml, run.json, progress.csv, alerts.jsonl, audit.json and, where a
+    search has found it, population.jsonl."""
     if not run_dir.is_dir():
         raise RunDirectoryError(f"{run_dir}: no such run directory; `leeward train` makes one")
     found = sorted(path.parent.name for path in run_dir.glob("backtest/*/metrics.json"))
@@ -54,7 +56,8 @@ def load_run(run_dir: Path) -> ReportData:
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
         config=_text(config) if config.is_file() else None,
         progress=_progress(run_dir / "progress.csv"),
-        alerts=_alerts(run_dir / "alerts.jsonl"),
+        alerts=_lines(run_dir / "alerts.jsonl"),
+        population=_lines(run_dir / "population.jsonl"),
         run=_json(run, _text(run)) if run.is_file() else {},
         audit=_audit(audit) if audit.is_file() else None,
         robustness={name: curve for name in names if (curve := read_curve(run_dir / "backtest" / name)) is not None},
@@ -72,7 +75,7 @@ def _progress(path: Path) -> pd.DataFrame | None:
     return frame if len(frame) > 1 else None  # one update is a point, not a curve
 
 
-def _alerts(path: Path) -> tuple[dict[str, Any], ...]:
+def _lines(path: Path) -> tuple[dict[str, Any], ...]:
     if not path.is_file():
         return ()
     lines = _text(path).splitlines()

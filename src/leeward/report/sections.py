@@ -7,6 +7,7 @@ from leeward.report.data import ReportData
 from leeward.report.figure import Figure
 from leeward.report.openings import seal_sentence
 from leeward.report.outlook_charts import outlook_charts
+from leeward.report.population_charts import PopulationStory, population_charts, take_overs_table
 from leeward.report.portfolio_charts import portfolio_charts
 from leeward.report.position_charts import choice_sentence, costs_chart, position_charts
 from leeward.report.returns_charts import (
@@ -39,7 +40,7 @@ class Section:
 def sections_of(main: ReportData, control: ReportData | None) -> list[Section]:
     """All sections that have something to show."""
     made = [_result(main), _risk(main), _edge(main), _positions(main), _outlook(main), _robustness(main)]
-    made += [_control(control), _training(main), _numbers(main), _audit(main), _alerts(main)]
+    made += [_control(control), _training(main), _population(main), _numbers(main), _audit(main), _alerts(main)]
     return [section for section in made if section is not None and (section.figures or section.table)]
 
 
@@ -102,6 +103,14 @@ def _training(main: ReportData) -> Section | None:
         return None
     figures = training_charts(main.progress, limit=main.backtest.metrics.limit)
     return Section("training", "Training", "One point per logged update.", tuple(figures), small=True)
+
+
+def _population(main: ReportData) -> Section | None:
+    if not main.population:
+        return None
+    story = PopulationStory(main.population)
+    figures = tuple(population_charts(story))
+    return Section("population", "Population", story.sentence, figures, take_overs_table(story))
 
 
 def _numbers(main: ReportData) -> Section:

@@ -122,6 +122,11 @@ VALUE_LOSS = _kept(
     "train/value_loss", "–", "distributional loss in units of the return scale, mean over critics", shown=True
 )
 
+EVAL_MEAN_REWARD = _kept(
+    "eval/mean_reward", "reward", "mean return of 20 deterministic episodes on other seeds", needs="gym"
+)
+EVAL_MEAN_EP_LENGTH = _kept("eval/mean_ep_length", "steps", "mean length of those episodes", needs="gym")
+
 _policy = _section("Policy")
 RATIO_FIRST_MINIBATCH_MAX_DEV = _policy(
     "train/ratio_first_minibatch_max_dev",
@@ -590,6 +595,22 @@ TRADE_SHARPE = _trading(
 )
 TRADE_MAX_DRAWDOWN = _trading(
     "trade/max_drawdown", "fraction", "deepest fall of an env within the rollout", needs="a trading env"
+)
+
+_population = _section("Population")
+POPULATION_SCORE_BEST = _population(
+    "population/score_best", "–", "best score of a member on validation at this comparison", needs="leeward tune"
+)
+POPULATION_SCORE_MEDIAN = _population("population/score_median", "–", "that of the middle one", needs="leeward tune")
+POPULATION_SCORE_WORST = _population("population/score_worst", "–", "that of the worst", needs="leeward tune")
+POPULATION_EXPLOITS = _population(
+    "population/exploits", "count", "members that took over another one's state so far", needs="leeward tune"
+)
+POPULATION_LR_APPLIED = _population(
+    "population/lr_applied",
+    "–",
+    "a member's learning rate as its optimiser had it in the first update after a comparison",
+    needs="leeward tune",
 )
 
 _looks = _section("Rollout and network, as rules look at them")

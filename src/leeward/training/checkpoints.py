@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.durable import SUMS, read_folder, read_json, write_folder
-from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import CheckpointError
-from leeward.training.trade_metrics import Score
+from leeward.training.trade_metrics import EpisodeScore, Score
 
 __all__ = [
     "Files",
+    "copy_checkpoint",
     "load_model",
     "model_file",
     "newest_steps",
@@ -43,7 +44,8 @@ def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, A
     """`place`/model.zip, env.safetensors, state.json and their sums."""
     file = io.BytesIO()
     model.save(file)
-    state = model.processes.env_state()
+    # Of an env without a state of its own nothing is kept: a run that goes on begins new episodes.
+    state = model.processes.env_state() if hasattr(model.env, "state_dict") else {}
     arrays = {key: np.ascontiguousarray(value) for key, value in state.items() if isinstance(value, np.ndarray)}
     plain = {key: value for key, value in state.items() if key not in arrays}
     rest = json.dumps({"env": plain, "trainer": trainer}, indent=1).encode()
@@ -53,6 +55,12 @@ def write_checkpoint(place: Path, model: DistributionalPPO, trainer: dict[str, A
 def model_file(place: Path) -> Path:
     """The model's own file of a checkpoint."""
     return place / _MODEL
+
+
+def copy_checkpoint(source: Path, place: Path) -> None:
+    """The same checkpoint at another place, if it is whole."""
+    files = read_files(source)
+    write_folder(place, {_MODEL: files.model, _ENV: files.env, _STATE: files.state})
 
 
 class Files(NamedTuple):
@@ -81,10 +89,10 @@ def read_files(place: Path) -> Files:
     return files
 
 
-def load_model(place: Path | Files, env: TradingVecEnv | None = None) -> DistributionalPPO:
-    """The model, to predict with (no env) or to go on training where it stopped."""
+def load_model(place: Path | Files, env: VecEnv | None = None, *, anew: bool = False) -> DistributionalPPO:
+    """The model, to predict with (no env) or to go on training: where it stopped, or `anew` with new episodes."""
     files = _files(place)
-    return DistributionalPPO.load(_Named(files.model, files.place / _MODEL), env=env, force_reset=env is None)
+    return DistributionalPPO.load(_Named(files.model, files.place / _MODEL), env=env, force_reset=anew or env is None)
 
 
 def read_steps(place: Path) -> int:
@@ -119,8 +127,8 @@ def take_weights(model: DistributionalPPO, place: Path) -> None:
         ) from None
 
 
-def restore_env(place: Path | Files, env: TradingVecEnv) -> None:
-    """The env goes on where it was when the checkpoint was written."""
+def restore_env(place: Path | Files, env: Any) -> None:
+    """The env, which has a state, goes on where it was when the checkpoint was written."""
     files = _files(place)
     plain = _state(files).get("env")
     if not isinstance(plain, dict):
@@ -157,8 +165,8 @@ def _is_count(value: Any) -> bool:
 def _is_best(value: Any) -> bool:
     if value is None:
         return True
-    names = {field.name for field in fields(Score)}
+    kinds = [{field.name for field in fields(kind)} for kind in (Score, EpisodeScore)]
     score = value.get("score") if isinstance(value, dict) else None
     return (
-        isinstance(score, dict) and score.keys() == names and all(type(each) in (int, float) for each in score.values())
+        isinstance(score, dict) and score.keys() in kinds and all(type(each) in (int, float) for each in score.values())
     )

@@ -91,6 +91,13 @@ class ProgressFile(KVWriter):
             ) from None
         return rows
 
+    @classmethod
+    def of_rows(cls, path: Path, rows: list[dict[str, str]]) -> None:
+        """A file of rows that were written elsewhere."""
+        file = cls(path, None)
+        file.columns = sorted({key for row in rows for key in row})
+        file._rewrite(rows)
+
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")

@@ -6,6 +6,8 @@ bars.npz             times and closes it was trained on
 checkpoints/<update>/  model.zip and the env's state    best/   the checkpoint with the best validation score
 backtest/<split>/    results                        tensorboard/, report.html
 alerts.jsonl         what the health rules said     audit.md, audit.json
+
+A run that a search has found has the number of settings that were tried as `trials` in run.json.
 """
 
 import errno
@@ -40,6 +42,7 @@ _LARGEST_LOCK = 32  # bytes: a number of a process
 # Of run.json: what its entries are, where others are read.
 _ENTRIES: dict[str, type] = {
     "versions": dict, "openings": list, "sha256": dict, "data_fingerprint": str, "parent": dict, "extensions": list,
+    "trials": int,
 }  # fmt: skip
 
 
@@ -206,6 +209,7 @@ class RunDir:
         Its own are refused when they have changed, and when what is fitted on them is no longer what was fitted then.
         Others are matched by the names of their assets; `settings` are keys of `data` that say how to read them.
         """
+        self.refuse_without_market()
         config, trained_on = self.config().data, self.record().get("data_fingerprint")
         if bars is None and trained_on is None and not self.scaler_file.is_file():
             return prepare(config)  # training has not begun
@@ -222,6 +226,15 @@ class RunDir:
             self._check_fit(saved, fit_scaler(market.bars, config))
         self._check_sum(self.scaler_file)
         return market
+
+    def refuse_without_market(self) -> None:
+        """A run on an env of Gymnasium has nothing to backtest on, or to report."""
+        gym = self.config().gym
+        if gym is not None:
+            raise RunDirectoryError(
+                f"{self.path}: trained on {gym.id}, an env of Gymnasium: there is no market, so no backtest and no "
+                "report; its scores are in progress.csv (eval/mean_reward)"
+            )
 
     def bind(self, market: Market) -> None:
         """Write down the bars and scales that the run is trained with; a run that has begun takes no others."""

@@ -11,7 +11,7 @@ from leeward.backtest import BacktestResult, statistics
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
-__all__ = ["Score", "TradeMetrics", "score_of"]
+__all__ = ["EpisodeScore", "Score", "TradeMetrics", "read_score", "score_of"]
 
 _KEYS = ("step_return", "turnover", "exposure", "n_trades")
 
@@ -27,6 +27,22 @@ class Score:
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class EpisodeScore:
+    """The same of an env of Gymnasium, which has no account."""
+
+    mean_return: float  # of whole episodes; NaN before the first has ended
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def read_score(values: Mapping[str, float]) -> Score | EpisodeScore:
+    """What `as_dict` gave."""
+    kind = EpisodeScore if "mean_return" in values else Score
+    return kind(**values)
 
 
 def score_of(result: BacktestResult, alpha: float) -> Score:

@@ -1,7 +1,4 @@
-"""Train an agent on a market: rollouts and updates, a score on validation every few of them, and checkpoints.
-
-The test split is sealed: nothing here reads it.
-"""
+"""Train an agent on its task: rollouts and updates, a score on validation every few of them, and checkpoints."""
 
 import signal
 import time
@@ -18,12 +15,11 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.algorithm.risk_constraint import LimitVerdict
-from leeward.backtest import run_policy
 from leeward.config.run import RunConfig
-from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import CheckpointError
 from leeward.market import Market
 from leeward.optim.build import OPTIMIZERS
@@ -38,12 +34,24 @@ from leeward.training.checkpoints import (
     take_weights,
     write_checkpoint,
 )
-from leeward.training.critic_check import critic_numbers
 from leeward.training.logs import AlertFile, Listener, ProgressFile, TensorBoardFile, make_logger
 from leeward.training.run_dir import RunDir
-from leeward.training.trade_metrics import Score, TradeMetrics, score_of
+from leeward.training.tasks import Scored, Task, task_of
+from leeward.training.trade_metrics import EpisodeScore, Score, read_score
 
-__all__ = ["EndedAtOnce", "Interrupted", "Progress", "make_model", "replay_one_update", "train"]
+__all__ = [
+    "EndedAtOnce",
+    "Interrupted",
+    "Progress",
+    "Session",
+    "learn",
+    "live_rate",
+    "make_model",
+    "pick_up",
+    "replay_one_update",
+    "seed_of",
+    "train",
+]
 
 
 # What asks for an end, as a terminal, a scheduler and a lost connection send it.
@@ -75,18 +83,19 @@ class Progress:
     seconds: float  # of this process
     steps_per_second: float
     metrics: dict[str, float]
-    exploring: Score  # of the last rollout
-    validation: Score | None  # the last one; None before it
-    best: Score | None  # of the checkpoint that would be backtested now
+    exploring: Score | EpisodeScore  # of the last rollout
+    validation: Score | EpisodeScore | None  # the last one; None before it
+    best: Score | EpisodeScore | None  # of the checkpoint that would be backtested now
     stopping: bool  # a signal asked for an end; this is the last update
 
 
-def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
+def make_model(config: RunConfig, env: VecEnv) -> DistributionalPPO:
     """The agent a config describes."""
     ppo, policy = config.ppo, config.policy
-    rates = {name: getattr(ppo, name) for name in ("learning_rate", "critic_learning_rate")}
-    if ppo.learning_rate_schedule == "linear":
-        rates = {name: rate if rate is None else LinearSchedule(rate, 0.0, 1.0) for name, rate in rates.items()}
+    names = ("learning_rate", "critic_learning_rate")
+    rates: dict[str, Any] = {
+        name: None if (rate := getattr(ppo, name)) is None else live_rate(config, rate) for name in names
+    }
     network = {"optimizer_class": OPTIMIZERS[ppo.optimizer.name], "optimizer_kwargs": ppo.optimizer.settings()}
     return DistributionalPPO(
         policy.name,
@@ -102,9 +111,14 @@ def make_model(config: RunConfig, env: TradingVecEnv) -> DistributionalPPO:
     )
 
 
+def live_rate(config: RunConfig, rate: float) -> float | LinearSchedule:
+    """A learning rate as a model takes it: a number, or the schedule that begins with it."""
+    return LinearSchedule(rate, 0.0, 1.0) if config.ppo.learning_rate_schedule == "linear" else rate
+
+
 def train(
     run: RunDir,
-    market: Market,
+    market: Market | None,
     show: Callable[[Progress], None],
     *,
     resume: bool,
@@ -114,24 +128,44 @@ def train(
 ) -> list[LimitVerdict]:
     """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
-    With a `parent` a new run begins with the weights of that one's best checkpoint. `notice` is told what a person
-    should know: that a damaged checkpoint was passed over, or that versions differ; `tell` every health alert.
+    A run on an env of Gymnasium has no market. With a `parent` a new run begins with the weights of that one's best
+    checkpoint. `notice` is told what a person should know: that a damaged checkpoint was passed over, or that versions
+    differ; `tell` every health alert.
     """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
     run.sweep()
-    run.bind(market)
-    env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
+    task = task_of(config, market)
+    task.bind(run)
     checkpoints = run.checkpoint_list() if resume else []
     if checkpoints:
-        model, state = _last_good(checkpoints, env, notice)
+        model, state = _last_good(checkpoints, task, config, notice)
         if different := run.changed_versions():
             notice(f"Exact to the bit only with the same versions: {'; '.join(different)}.")
     else:
-        model, state = make_model(config, env), {"best": None, "updates": 0}
+        model, state = make_model(config, task.env(config.seed)), {"best": None, "updates": 0}
         if parent is not None:
             take_weights(model, parent.best_checkpoint())
-    session = _Session(run, config, market, state, show)
+    session = Session(run, config, task, state, show)
+    with _interruptible(session):
+        return learn(
+            model, session, go_on=bool(checkpoints), resume_at=model.num_timesteps if resume else None, tell=tell
+        )
+
+
+def learn(
+    model: DistributionalPPO,
+    session: "Session",
+    *,
+    go_on: bool,
+    resume_at: int | None,
+    tell: Callable[[Alert], None],
+) -> list[LimitVerdict]:
+    """Train a model to the end of its session's config, with the logs of its run; what became of limits.
+
+    `go_on`: it has been trained before. Rows of an earlier log are kept up to the step `resume_at`; None: none are.
+    """
+    run = session.run
     alerts = AlertFile(run.alerts_file, model.alerts)
 
     def on_alert(alert: Alert) -> None:
@@ -139,14 +173,13 @@ def train(
         tell(alert)
 
     model.guard.on_alert = on_alert
-    logger = make_logger(run.progress_file, run.tensorboard, model.num_timesteps if resume else None, session.on_log)
+    logger = make_logger(run.progress_file, run.tensorboard, resume_at, session.on_log)
     model.set_logger(logger)
-    remaining = config.ppo.total_steps - model.num_timesteps
+    remaining = session.config.ppo.total_steps - model.num_timesteps
     try:
         if remaining > 0:
-            with _interruptible(session):
-                model.learn(remaining, callback=session, reset_num_timesteps=not checkpoints, log_interval=1)
-                session.finish()
+            model.learn(remaining, callback=session, reset_num_timesteps=not go_on, log_interval=1)
+            session.finish()
     finally:
         model.processes.stop()
         logger.close()
@@ -154,47 +187,61 @@ def train(
     return [] if control is None else control.verdicts()
 
 
+def pick_up(place: Path, task: Task, config: RunConfig) -> tuple[DistributionalPPO, dict[str, Any]]:
+    """Model, env and trainer of a checkpoint, as they were; where an env keeps no state, it begins new episodes."""
+    files = read_files(place)
+    env = task.env(config.seed)
+    model = load_model(files, env, anew=not task.keeps_state)
+    if task.keeps_state:
+        restore_env(files, env)
+    else:
+        env.seed(seed_of(config.seed, model.num_timesteps))  # after the load, which seeds it
+    return model, read_trainer_state(files)
+
+
+def seed_of(*parts: int) -> int:
+    """A seed of its own for these numbers, far from that of others."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
+
+
 def _last_good(
-    checkpoints: list[Path], env: TradingVecEnv, notice: Callable[[str], None]
+    checkpoints: list[Path], task: Task, config: RunConfig, notice: Callable[[str], None]
 ) -> tuple[DistributionalPPO, dict[str, Any]]:
     """Model, env and trainer of the newest checkpoint that is whole; those that are not are named."""
     damaged = []
     for place in reversed(checkpoints):
         try:
-            files = read_files(place)
-            model = load_model(files, env)
-            restore_env(files, env)
-            state = read_trainer_state(files)
+            model, state = pick_up(place, task, config)
         except CheckpointError as error:
             damaged.append(str(error))
             continue
         for line in damaged:
             notice(f"{line}. Going on from {place} instead.")
+        if not task.keeps_state:
+            notice("The env keeps no state in a checkpoint: its episodes begin anew.")
         model.guard.keep(model_file(place))
         return model, state
     raise CheckpointError("\n".join([*damaged, f"{checkpoints[0].parent}: no checkpoint is whole; start a new run"]))
 
 
-def replay_one_update(run: RunDir, market: Market) -> str:
+def replay_one_update(run: RunDir, market: Market | None) -> str:
     """Train one update from a checkpoint, keep nothing of it, and compare its metrics with those that were logged.
 
     Returns what was found, in words; raises where a metric has another value than the one that was logged.
     """
     config, logged = run.config(), ProgressFile.rows_of(run.progress_file)
-    found: dict[str, float] = {}
+    task, found = task_of(config, market), dict[str, float]()
+    if not task.keeps_state:
+        return "Nothing was replayed: the env keeps no state in a checkpoint."
     run.sweep()
     for place in reversed(run.checkpoint_list()):
-        files = read_files(place)
-        state = read_trainer_state(files)
-        env = TradingVecEnv(market, config.ppo.n_envs, config=config.env, seed=config.seed)
-        model = load_model(files, env)
+        model, state = pick_up(place, task, config)
         steps = model.num_timesteps + config.ppo.n_steps * config.ppo.n_envs
         row = next((row for row in logged if int(float(row[TOTAL_TIMESTEPS.name])) == steps), None)
         if row is None:
             continue
-        restore_env(files, env)
         model.guard.on_alert = lambda alert: None  # it was told when the update was first made
-        session = _OneUpdate(run, config, market, state, lambda progress: found.update(progress.metrics))
+        session = _OneUpdate(run, config, task, state, lambda progress: found.update(progress.metrics))
         model.set_logger(Logger(folder=None, output_formats=[Listener(session.on_log)]))
         try:
             model.learn(
@@ -228,24 +275,23 @@ class _Done(Exception):
     """The one update is over."""
 
 
-class _Session(BaseCallback):
+class Session(BaseCallback):
     """What happens between updates: scores and checkpoints. It acts when a rollout starts, where a save is exact."""
 
     def __init__(
         self,
         run: RunDir,
         config: RunConfig,
-        market: Market,
+        task: Task,
         state: dict[str, Any],
         show: Callable[[Progress], None],
     ) -> None:
         super().__init__()
-        self.run, self.config, self.market, self.show = run, config, market, show
+        self.run, self.config, self.task, self.show = run, config, task, show
         self.best: dict[str, Any] | None = state["best"]
         self.updates: int = state["updates"]
-        self.validation: Score | None = None
-        self.exploring: Score | None = None
-        self.trades = TradeMetrics(market.bars_per_year, config.risk[0].alpha, cash_rate=config.env.costs.cash_rate)
+        self.validation: Score | EpisodeScore | None = None
+        self.exploring: Score | EpisodeScore | None = None
         ppo = config.ppo
         self._turn = config.validation.turn(-(-ppo.total_steps // (ppo.n_envs * ppo.n_steps)))
         self.interrupted: int | None = None  # the signal that asked for an end
@@ -255,18 +301,18 @@ class _Session(BaseCallback):
         self.began, self.began_at = time.monotonic(), self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        self.trades.begin()
+        self.task.begin()
         if self._agent.n_rollouts > self.updates:  # after an update of this process; not if a round had to be repeated
             self.updates += 1
             self._between_updates(last=False)
 
     def _on_step(self) -> bool:
-        self.trades.step(self.training_env.info_arrays)  # type: ignore[attr-defined]
+        self.task.step(self.training_env)
         return True
 
     def _on_rollout_end(self) -> None:
         self.run.check_held()  # before the log of this update
-        numbers, self.exploring = self.trades.read()
+        numbers, self.exploring = self.task.read(self._agent)
         self._agent.report(numbers)
 
     def finish(self) -> None:
@@ -283,28 +329,19 @@ class _Session(BaseCallback):
         if self.interrupted is not None:
             raise Interrupted(self.interrupted)
 
-    def _validate(self) -> None:
-        """Score the deterministic policy on the validation split, and keep it if it is the best so far."""
-        alpha = self.config.risk[0].alpha
-        result = run_policy(self._agent, self.market, self.config.env, split="validation", alpha=alpha)
-        self.validation = score_of(result, alpha)
-        if self.config.env.reward == "log_return":  # what the critic predicts
-            self._agent.report(critic_numbers(result, gamma=self._agent.settings.gamma))
-        if self.best is None or self._rank(self.validation) > self._rank(Score(**self.best["score"])):
+    def _validate(self) -> Scored:
+        """Score the deterministic policy on what it was not trained on, and keep it if it is the best so far."""
+        scored = self.task.score(self._agent)
+        self.validation = scored.score
+        self._agent.report(scored.numbers)
+        if self.best is None or self.task.rank(self.validation) > self.task.rank(read_score(self.best["score"])):
             self.best = {
                 "score": self.validation.as_dict(),
                 "steps": self.model.num_timesteps,
                 "update": self.updates,
             }
             write_checkpoint(self.run.best, self._agent, self._state())
-
-    def _rank(self, score: Score) -> tuple[bool, float]:
-        """Those that meet the limit come first, by their score; without one that does, the mildest tail comes first."""
-        limit = self.config.risk[0].limit
-        if limit is not None and score.cvar < limit:
-            return False, score.cvar
-        value = score.as_dict()[self.config.validation.score]
-        return True, value if np.isfinite(value) else -np.inf  # an account that never moves has no Sharpe ratio
+        return scored
 
     def _save(self) -> None:
         for output in self.logger.output_formats:
@@ -336,13 +373,13 @@ class _Session(BaseCallback):
                 metrics=metrics,
                 exploring=self.exploring,
                 validation=self.validation,
-                best=None if self.best is None else Score(**self.best["score"]),
+                best=None if self.best is None else read_score(self.best["score"]),
                 stopping=self.interrupted is not None,
             )
         )
 
 
-class _OneUpdate(_Session):
+class _OneUpdate(Session):
     """A session that ends where the second update would begin, and writes nothing."""
 
     def _between_updates(self, *, last: bool) -> None:
@@ -350,7 +387,7 @@ class _OneUpdate(_Session):
 
 
 @contextmanager
-def _interruptible(session: _Session) -> Iterator[None]:
+def _interruptible(session: Session) -> Iterator[None]:
     """The first signal asks for a stop after the current update; a second one does not wait."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -22,7 +22,7 @@ from leeward.backtest.baselines import buy_and_hold
 from leeward.backtest.wording import percent
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
-from leeward.errors import LeewardError
+from leeward.errors import ConfigError, LeewardError
 from leeward.market import Market, prepare
 from leeward.market.problems import limited
 from leeward.training.trainer import make_model
@@ -60,6 +60,11 @@ def examine(
 
     `seconds` bounds the small tasks; None: forty.
     """
+    if config.gym is not None:
+        raise ConfigError(
+            f"gym: the doctor examines a market and accounts on it, and {config.gym.id} has neither; "
+            "train a few thousand steps instead, with --steps"
+        )
     yield _versions()
     yield _threads(config)
     yield from _settings(config)
