@@ -42,6 +42,7 @@ def test_all_other_commands_are_imported_without_them():
     [
         (["train", "--workers", "2", "--run-dir", "new"], "ray", "ray"),
         (["tune", "config.yaml", "--members", "2", "--run-dir", "new"], "ray", "ray"),
+        (["sweep", "config.yaml", "--run-dir", "new"], "optuna", "sweep"),
     ],
 )
 def test_a_command_that_needs_them_says_in_one_line_what_to_install(tmp_path, arguments, package, extra):

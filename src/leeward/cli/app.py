@@ -20,6 +20,7 @@ __all__ = [
     "explain",
     "main",
     "report",
+    "sweep",
     "train",
     "tune",
     "verify",
@@ -27,6 +28,7 @@ __all__ = [
 
 _EXTRAS = dict.fromkeys(("numba", "pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
+    "optuna": "sweep",
     "ccxt": "exchange",
     "pyarrow": "parquet",
 }
@@ -122,6 +124,22 @@ def train(
 
     start = Start(config, run_dir, settings or [], shortcuts, resume, parent, workers, address)
     train_command(start, verify=verify, quiet=quiet, json_lines=json_lines)
+
+
+@app.command()
+def sweep(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML with tune.space: what to search.")],
+    trials: Annotated[int, typer.Option(min=1, help="Trials in all.")] = 20,
+    run_dir: Annotated[Path | None, typer.Option(help="Where it goes; runs/<config>-<time> without it.")] = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --run-dir.")] = False,
+) -> None:
+    """Search for settings with Optuna: every trial is a run, and the best is one that all commands take."""
+    if resume and run_dir is None:
+        raise typer.BadParameter("--resume goes with --run-dir")
+    from leeward.cli.sweep import sweep_command
+
+    sweep_command(config, settings or [], run_dir, trials=trials, resume=resume)
 
 
 @app.command()
