@@ -80,6 +80,14 @@ def test_several_processes_learn_what_one_learns(name, size):
     assert sorted(_lengths(first)) == sorted(_lengths(alone))
 
 
+def test_two_processes_act_as_one_with_all_envs_and_learn_the_same_from_it():
+    run = {"envs": functions(), "steps": ENVS * STEPS} | settings(**WHOLE, learning_rate=1e-3, n_epochs=1)
+    alone, replicas = as_one(**run), as_several(2, **run)
+    actions = torch.cat([replica.rollout_buffer.actions for replica in replicas], dim=1)
+    assert torch.equal(actions, alone.rollout_buffer.actions)
+    assert_close(dict(replicas[0].policy.state_dict()), dict(alone.policy.state_dict()), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("batch_size", [20, 7])
 def test_replicas_stay_equal_where_shares_have_other_numbers_of_sequences(batch_size):
     # 7 steps a minibatch and sequences of 4 that episodes cut further: some shares run out of sequences before others.

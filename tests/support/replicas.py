@@ -10,7 +10,7 @@ from torch.distributed import HashStore, ProcessGroupGloo
 from leeward import DistributionalPPO
 from leeward.algorithm.parallel.env_shards import EnvList
 from leeward.algorithm.parallel.process_group import SeveralProcesses, share_of_envs
-from leeward.algorithm.parallel.worker_pool import replica
+from leeward.algorithm.parallel.worker import replica
 
 __all__ = ["STEPS", "as_one", "as_several", "in_threads", "settings"]
 

@@ -215,4 +215,4 @@ def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "config.yaml").write_text("tune: {space: {}}")
     code, out, err = leeward_here("tune", str(tmp_path / "config.yaml"), "--members", "2")
     assert (code, out) == (1, "")
-    assert err == "error: leeward tune needs the package 'ray': pip install 'leeward[ray]'\n"
+    assert err == "error: this command needs the package 'ray': pip install 'leeward[ray]'\n"

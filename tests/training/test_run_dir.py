@@ -1,6 +1,7 @@
 """What a run was trained with is what it is continued and tested with: its bars, and the scales of scaler.json."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -141,3 +142,13 @@ def test_resume_and_backtest_use_the_saved_scaler_and_leave_it_as_it_is(trained,
         assert code == 1 and err.count("\n") == 1
         assert "scaler.json: when the train split is fitted now" in err
     assert run.record()["openings"] == [], "nothing was shown to the agent"
+
+
+def test_a_run_that_is_lent_can_be_held_by_another_until_it_is_taken_back(begun):
+    run, _ = begun
+    with run.locked():
+        with run.lent(), RunDir(run.path).locked():
+            run.check_held()  # it does not claim to hold it meanwhile
+        held = pytest.raises(RunDirectoryError, match=f"process {os.getpid()} is using this run")
+        with held, RunDir(run.path).locked():
+            pass

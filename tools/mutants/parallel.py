@@ -7,6 +7,7 @@ __all__ = ["MUTANTS"]
 GROUP, UPDATE, ENGINE = "algorithm/parallel/process_group", "algorithm/update", "algorithm/engine"
 ONE = "algorithm/test_replicas.py::test_several_processes_learn_what_one_learns"
 TOLD = "algorithm/test_process_group.py"
+PEERS = "algorithm/test_peers.py"
 
 
 MUTANTS = [
@@ -74,5 +75,26 @@ MUTANTS = [
         "int(extremes[0]) != -int(extremes[1])",
         "False",
         f"{TOLD}::test_replicas_that_differ_in_one_bit_are_noticed",
+    ),
+    row(
+        "peers: those that others started are not told of a setting",
+        "algorithm/parallel/peers:PeerPool.settings",
+        "self._peers.order(settings_order(settings, fresh_optimizer=fresh_optimizer))",
+        "pass",
+        f"{PEERS}::test_peers_train_what_the_processes_of_this_machine_train",
+    ),
+    row(
+        "peers: one that died is waited for",
+        "algorithm/parallel/peers:PeerPool.at_work",
+        "self.closed = True",
+        "pass",
+        f"{PEERS}::test_a_peer_that_dies_is_an_error_of_the_first_process",
+    ),
+    row(
+        "workers: a run is not handed over to the first of them",
+        "training/run_dir:RunDir.lent",
+        "_lock(file, fcntl.LOCK_UN)",
+        "pass",
+        "training/test_run_dir.py::test_a_run_that_is_lent_can_be_held_by_another_until_it_is_taken_back",
     ),
 ]

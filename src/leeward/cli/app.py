@@ -20,6 +20,7 @@ __all__ = [
     "explain",
     "main",
     "report",
+    "sweep",
     "train",
     "tune",
     "verify",
@@ -27,6 +28,7 @@ __all__ = [
 
 _EXTRAS = dict.fromkeys(("pandas", "plotly", "jinja2", "arch"), "trading") | {
     "ray": "ray",
+    "optuna": "sweep",
     "ccxt": "exchange",
     "pyarrow": "parquet",
 }
@@ -86,6 +88,10 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     data: Annotated[str | None, typer.Option(help="Bars: a file, a directory or sample:NAME (data.source).")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that share the envs (ppo.n_jobs).")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="The same on a Ray cluster, or by Ray on this machine.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="With --workers: the cluster to join, or auto.")] = None,
     settings: Settings = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue this run; with --steps to a new total.")
@@ -101,22 +107,44 @@ def train(
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per update on stdout.")] = False,
 ) -> None:
     """Train an agent, choose its checkpoint on validation, backtest it there, and write the report."""
+    if workers is not None and jobs is not None:
+        raise typer.BadParameter("--workers and --jobs are two ways to start the same processes; give one of them")
+    if address is not None and workers is None:
+        raise typer.BadParameter("--address goes with --workers")
     given = {"ppo.total_steps": steps, "seed": seed, "data.source": data, "ppo.n_jobs": jobs}
     shortcuts = {key: value for key, value in given.items() if value is not None}
     others = {key: value for key, value in shortcuts.items() if key != "ppo.total_steps"}
     if resume is not None and (config or run_dir or settings or others or parent):
         raise typer.BadParameter(
-            "--resume continues a run with its own config; only --steps, --verify, --track, --quiet and --json go with "
-            "it"
+            "--resume continues a run with its own config; only --steps, --workers, --address, --verify, --track, --quiet "
+            "and --json go with it"
         )
     if verify and resume is None:
         raise typer.BadParameter("--verify goes with --resume")
     if parent is not None and config is not None:
         raise typer.BadParameter("--from takes the config of that run; change it with --set")
+    if workers is not None:
+        shortcuts["ppo.n_jobs"] = workers
     from leeward.cli.train import Start, train_command
 
-    start = Start(config, run_dir, settings or [], shortcuts, resume, parent)
+    start = Start(config, run_dir, settings or [], shortcuts, resume, parent, workers, address)
     train_command(start, verify=verify, track=track, quiet=quiet, json_lines=json_lines)
+
+
+@app.command()
+def sweep(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML with tune.space: what to search.")],
+    trials: Annotated[int, typer.Option(min=1, help="Trials in all.")] = 20,
+    run_dir: Annotated[Path | None, typer.Option(help="Where it goes; runs/<config>-<time> without it.")] = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --run-dir.")] = False,
+) -> None:
+    """Search for settings with Optuna: every trial is a run, and the best is one that all commands take."""
+    if resume and run_dir is None:
+        raise typer.BadParameter("--resume goes with --run-dir")
+    from leeward.cli.sweep import sweep_command
+
+    sweep_command(config, settings or [], run_dir, trials=trials, resume=resume)
 
 
 @app.command()

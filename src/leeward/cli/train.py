@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,15 +19,15 @@ from leeward.cli.backtest import print_problems, print_verdicts
 from leeward.cli.view import JsonLines, LiveView, PlainLines, Silent, View, say
 from leeward.config.load import load_config
 from leeward.config.run import RunConfig
-from leeward.errors import ConfigError, DataError
+from leeward.errors import ArgumentError, ConfigError, DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
 from leeward.training.checkpoints import newest_whole, read_steps, read_trainer_state
 from leeward.training.mirrors import require
 from leeward.training.run_dir import RunDir, new_folder
-from leeward.training.tasks import EPISODES, check_gym
+from leeward.training.tasks import EPISODES, check_gym, task_of
 from leeward.training.testing import backtest_run
-from leeward.training.trainer import EndedAtOnce, Interrupted, replay_one_update, train
+from leeward.training.trainer import EndedAtOnce, Interrupted, Progress, replay_one_update, train
 
 __all__ = ["Start", "train_command"]
 
@@ -42,6 +42,8 @@ class Start:
     shortcuts: dict[str, Any]
     resume: Path | None
     parent: Path | None
+    workers: int | None = None  # of a Ray cluster
+    address: str | None = None  # of the cluster; None: this machine
 
 
 def train_command(
@@ -52,6 +54,7 @@ def train_command(
     if track is not None:
         require(track)
     console = Console(stderr=json_lines)
+    trained = train if start.workers is None else _by_workers(start.workers, start.address)
     parent = None if start.parent is None else RunDir.open(start.parent)
     run, market = _resumed(start) if start.resume is not None else _begun(start, parent)
     with run.locked():
@@ -63,7 +66,7 @@ def train_command(
                 say(console, _tail_on_train(market, run.config()))
         try:
             with _view(console, quiet=quiet, json_lines=json_lines) as view, _warnings_in_words(console):
-                limits = train(
+                limits = trained(
                     run,
                     market,
                     view.update,
@@ -98,6 +101,24 @@ def train_command(
     say(console, f"Run: {run.path}\nReport: {report}")
     if not run.record().get("openings"):
         say(console, f"The test split stays sealed until: leeward backtest {run.path} --split test")
+
+
+def _by_workers(workers: int, address: str | None) -> Callable[..., list[LimitVerdict]]:
+    """`train` on a Ray cluster; said to be missing, where it is, before anything is written."""
+    from leeward.training.distributed.workers import train_with_workers
+
+    def trained(
+        run: RunDir, market: Market | None, show: Callable[[Progress], None], **options: Any
+    ) -> list[LimitVerdict]:
+        if run.config().ppo.n_jobs != workers:
+            raise ArgumentError(
+                f"{run.path}: has {run.config().ppo.n_jobs} processes (ppo.n_jobs); go on with --workers "
+                f"{run.config().ppo.n_jobs}, or without it on this machine: another number is another run"
+            )
+        task_of(run.config(), market).bind(run)  # the workers read what is bound
+        return train_with_workers(run, workers, address, show, **options)
+
+    return trained
 
 
 def _say_score(console: Console, run: RunDir, limits: list[LimitVerdict], *, json_lines: bool) -> None:

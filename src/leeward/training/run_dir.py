@@ -69,6 +69,7 @@ class RunDir:
         self.checkpoints, self.best, self.tensorboard = path / "checkpoints", path / "best", path / "tensorboard"
         self.lock_file = path / ".lock"
         self._held: os.stat_result | None = None  # the lock file, while this process holds it
+        self._lock: IO[str] | None = None  # the same, open
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> "RunDir":
@@ -350,14 +351,24 @@ class RunDir:
             found = os.fstat(file.fileno())
             if found.st_size > _LARGEST_LOCK:
                 raise RunDirectoryError(f"{self.lock_file}: not a lock of ours ({found.st_size} bytes); move it away")
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            self._held = found
+            _sign(file)
+            self._held, self._lock = found, file
             try:
                 yield
             finally:
-                self._held = None
+                self._held = self._lock = None
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Another process may hold the directory inside, though this one is `locked`; it must have ended by then."""
+        assert self._lock is not None
+        file, held = self._lock, self._held
+        _lock(file, fcntl.LOCK_UN)
+        self._held = None
+        yield
+        _lock(file, fcntl.LOCK_EX)
+        _sign(file)
+        self._held = held
 
     def check_held(self) -> None:
         """Where this process holds the run, it is still the one at this path: not deleted, moved, or begun anew."""
@@ -392,6 +403,13 @@ def _lock(file: IO[str], how: int) -> None:
 def _read_object(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return json_object(file.read(LARGEST_JSON + 1))
+
+
+def _sign(file: IO[str]) -> None:
+    """Say in the lock file whose it is."""
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
 
 
 def _versions() -> dict[str, str]:

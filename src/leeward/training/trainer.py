@@ -4,11 +4,11 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm.guard import OnAlert
+from leeward.algorithm.parallel.processes import Launch
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.algorithm.risk_constraint import LimitVerdict
 from leeward.config.run import RunConfig
@@ -48,6 +49,8 @@ __all__ = [
     "Interrupted",
     "Progress",
     "Session",
+    "Stoppable",
+    "interruptible",
     "learn",
     "live_rate",
     "make_model",
@@ -78,6 +81,12 @@ class EndedAtOnce(KeyboardInterrupt):
         self.number = number
 
 
+class Stoppable(Protocol):
+    """Whoever ends training after the current update when a signal has come."""
+
+    interrupted: int | None  # the signal
+
+
 @dataclass(frozen=True)
 class Progress:
     """What a console shows after each update."""
@@ -91,6 +100,27 @@ class Progress:
     validation: Score | EpisodeScore | None  # the last one; None before it
     best: Score | EpisodeScore | None  # of the checkpoint that would be backtested now
     stopping: bool  # a signal asked for an end; this is the last update
+
+
+@contextmanager
+def interruptible(session: Stoppable) -> Iterator[None]:
+    """The first signal asks for a stop after the current update; a second one does not wait."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if session.interrupted is not None:
+            raise EndedAtOnce(number)
+        session.interrupted = number
+
+    try:
+        previous = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    except ValueError:  # not in the main thread: whoever runs us there handles the signal
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def make_model(config: RunConfig, env: VecEnv, on_alert: OnAlert | None = None) -> DistributionalPPO:
@@ -131,12 +161,15 @@ def train(
     notice: Callable[[str], None] = warnings.warn,
     tell: Callable[[Alert], None] = announce,
     track: str | None = None,
+    launch: Launch | None = None,
+    interruptible: Callable[[Stoppable], AbstractContextManager[None]] = interruptible,
 ) -> list[LimitVerdict]:
     """Train the run in `run` on `market` to its end, from its last good checkpoint if `resume`; what became of limits.
 
     A run on an env of Gymnasium has no market. With a `parent` a new run begins with the weights of that one's best
     checkpoint. `notice` is told what a person should know: that a damaged checkpoint was passed over, or that versions
-    differ; `tell` every health alert; `track` names a tracker that gets a copy of both metrics and alerts.
+    differ; `tell` every health alert; `track` names a tracker that gets a copy of both metrics and alerts. `launch`
+    starts the processes of `n_jobs`, here if it is None; `interruptible` passes signals on to the session.
     """
     config = run.config()
     torch.set_num_threads(min(2, torch.get_num_threads()))  # actor and critics; small networks gain nothing from more
@@ -152,8 +185,10 @@ def train(
         model, state = make_model(config, task.env(config.seed)), {"best": None, "updates": 0}
         if parent is not None:
             take_weights(model, parent.best_checkpoint())
+    if launch is not None:
+        model.processes.launch = launch
     session = Session(run, config, task, state, show)
-    with _interruptible(session):
+    with interruptible(session):
         return learn(
             model,
             session,
@@ -411,24 +446,3 @@ class _OneUpdate(Session):
 
     def _between_updates(self, *, last: bool) -> None:
         raise _Done
-
-
-@contextmanager
-def _interruptible(session: Session) -> Iterator[None]:
-    """The first signal asks for a stop after the current update; a second one does not wait."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if session.interrupted is not None:
-            raise EndedAtOnce(number)
-        session.interrupted = number
-
-    try:
-        previous = {number: signal.signal(number, on_signal) for number in _SIGNALS}
-    except ValueError:  # not in the main thread: whoever runs us there handles the signal
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -22,7 +22,7 @@ from leeward.errors import TrainingDiverged, WorkerFault
 from leeward.telemetry.metrics import Numbers
 from leeward.telemetry.tally import REDUCTIONS
 
-__all__ = ["SINGLE_PROCESS", "ProcessGroup", "SeveralProcesses", "SingleProcess", "share_of_envs"]
+__all__ = ["SINGLE_PROCESS", "ProcessGroup", "SeveralProcesses", "SingleProcess", "finish", "share_of_envs"]
 
 Anything = TypeVar("Anything")
 _PAUSE = 2e-5  # seconds by which a wait for the others grows longer; a message takes about five times as long
@@ -224,12 +224,20 @@ class SeveralProcesses:
         return tensor
 
     def _wait(self, work: Any) -> None:
-        # Not in one call: Python hears a signal between two steps of its own, and another process may hang for ever.
-        pause = 0.0
-        while not work.is_completed():
-            time.sleep(pause)
-            pause = min(pause + _PAUSE, 50 * _PAUSE)
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise WorkerFault(f"process {self.rank} of {self.size} lost the others: {error}") from error
+        finish(work, self.rank, self.size)
+
+
+def finish(work: Any, rank: int, size: int, *, tells: bool = True) -> None:
+    """Wait for a message between processes; process `rank` of `size` says so if the others are lost.
+
+    `tells`: whether the work says when it is done; gloo's messages from one process to one other do not.
+    """
+    # Not in one call: Python hears a signal between two steps of its own, and another process may hang for ever.
+    pause = 0.0
+    while tells and not work.is_completed():
+        time.sleep(pause)
+        pause = min(pause + _PAUSE, 50 * _PAUSE)
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise WorkerFault(f"process {rank} of {size} lost the others: {error}") from error

@@ -1,8 +1,8 @@
 """The processes of one model: a plain run has one; with `n_jobs` others are started when `learn` is called."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
@@ -10,7 +10,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 from leeward.algorithm.checkpoint import Rngs
 from leeward.algorithm.parallel import env_shards
 from leeward.algorithm.parallel.process_group import SINGLE_PROCESS, ProcessGroup, share_of_envs
-from leeward.algorithm.parallel.worker_pool import WorkerPool, WorkerReport
+from leeward.algorithm.parallel.worker import WorkerReport
+from leeward.algorithm.parallel.worker_pool import WorkerPool
 from leeward.config.settings import Settings
 from leeward.errors import ArgumentError
 from leeward.rollout.rollout_state import RolloutState, join_states
@@ -18,7 +19,28 @@ from leeward.rollout.rollout_state import RolloutState, join_states
 if TYPE_CHECKING:
     from leeward.algorithm.ppo import DistributionalPPO
 
-__all__ = ["Processes"]
+__all__ = ["Launch", "Pool", "Processes"]
+
+
+class Pool(Protocol):
+    """The first process's hold on the others, whoever has started them."""
+
+    busy: bool  # inside a rollout or an update
+    keeps_state: bool  # whether the envs can say where they are
+
+    @property
+    def group(self) -> ProcessGroup: ...
+    @property
+    def closed(self) -> bool: ...
+    def begin(self, model: "DistributionalPPO", *, fresh: bool) -> None: ...
+    def settings(self, settings: Settings, *, fresh_optimizer: bool) -> None: ...
+    def start(self) -> None: ...
+    def reports(self) -> list[WorkerReport]: ...
+    def close(self) -> None: ...
+    def at_work(self) -> AbstractContextManager[None]: ...
+
+
+Launch = Callable[["DistributionalPPO", VecEnv, RolloutState | None, Rngs], Pool]
 
 
 class Processes:
@@ -26,7 +48,8 @@ class Processes:
 
     def __init__(self, model: "DistributionalPPO") -> None:
         self._model = model
-        self._pool: WorkerPool | None = None
+        self.launch: Launch = WorkerPool  # who starts the others: processes on this machine, unless told otherwise
+        self._pool: Pool | None = None
         self._all_envs: VecEnv | None = None  # what was given, while the pool shares it
         self.group: ProcessGroup = SINGLE_PROCESS
         self.saved_rngs: Rngs = []  # of a file, until the workers are there
@@ -133,7 +156,7 @@ class Processes:
         whole = _below_transpose(model.env)
         # What cannot be told where to go on begins anew, in every process.
         state = self.rollout_state() if env_shards.has_state(whole) else None
-        self._pool, self._all_envs = WorkerPool(model, whole, state, self.saved_rngs), whole
+        self._pool, self._all_envs = self.launch(model, whole, state, self.saved_rngs), whole
         self.group = self._pool.group
         own = share_of_envs(whole.num_envs, model.settings.n_jobs, 0)
         first = env_shards.shard(whole, own)()

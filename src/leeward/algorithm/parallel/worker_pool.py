@@ -1,21 +1,11 @@
-"""The launcher of `n_jobs`: processes on this machine that train one model together. The engine knows only its
-`ProcessGroup`.
+"""The launcher of `n_jobs`: processes on this machine that train one model together.
 
-The first process is the user's own: callbacks, logs and files happen there. Each of the others holds a replica of the
-model and a share of the envs, and waits for orders on a pipe:
-
-    begin    take over all that was learned and counted so far; reset the envs if training starts afresh
-    settings train by other settings
-    iterate  one rollout and its update, together with all others
-    report   say where the envs are
-    close    end
-
-Between two orders a worker sleeps, so that whatever the first process does there (a save, a validation) sees all
-processes between two updates. A process that dies closes its connections, which ends the wait of those that need it.
+The first process is the user's own: callbacks, logs and files happen there. Each of the others is a `Worker` that waits
+for orders on a pipe, "close" among them. A process that dies closes its connections, which ends the wait of those that
+need it.
 """
 
 import contextlib
-import io
 import multiprocessing
 import pickle
 import signal
@@ -23,66 +13,35 @@ import tempfile
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-import numpy as np
 import torch
-from stable_baselines3.common.callbacks import CallbackList
-from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
-from torch import Tensor
 from torch.distributed import FileStore, ProcessGroupGloo  # type: ignore[attr-defined]
 
 from leeward.algorithm import checkpoint
 from leeward.algorithm.parallel import env_shards
-from leeward.algorithm.parallel.process_group import ProcessGroup, SeveralProcesses, share_of_envs
+from leeward.algorithm.parallel.process_group import SeveralProcesses, share_of_envs
+from leeward.algorithm.parallel.worker import Order, Task, Worker, WorkerReport, begin_order, settings_order, tasks
 from leeward.config.settings import Settings
-from leeward.errors import ArgumentError, LeewardError, WorkerFault
-from leeward.rollout.rollout_state import RawObservation, RolloutState
+from leeward.errors import LeewardError, WorkerFault
+from leeward.rollout.rollout_state import RolloutState
 
 if TYPE_CHECKING:
     from leeward.algorithm.ppo import DistributionalPPO
 
-__all__ = ["WorkerPool", "WorkerReport", "replica"]
+__all__ = ["WorkerPool"]
 
 _MEETING = timedelta(minutes=5)  # for processes that are all there to find each other
 # A worker waits for as long as a callback of the first process takes; the death of a process is noticed by itself.
 _PATIENCE = timedelta(days=30)
 _RETURN = 1.0  # seconds a worker has to come back from an order that was "close"; one that waits for others cannot
 _FAREWELL = 10.0  # seconds a process has to end after it has closed its connections
-
-Rng = tuple[dict[str, Any], dict[str, Tensor]]
-
-
-class WorkerReport(NamedTuple):
-    """What a worker says between two updates."""
-
-    state: RolloutState
-    rng: Rng
-    env_state: dict[str, Any] | None  # of an env that has one
-
-
-@dataclass(frozen=True)
-class _Task:
-    """All a worker needs to become a replica."""
-
-    rank: int
-    size: int
-    n_envs: int  # of all processes
-    model: "type[DistributionalPPO]"
-    arguments: dict[str, Any]
-    make_env: Callable[[], VecEnv]
-    seed: int | None  # of envs that were not seeded yet
-    rng: Rng | int  # of the global generators: a saved state, or a number to start from
-    state: RolloutState | None  # None: the envs begin anew
 
 
 class WorkerPool:
@@ -95,7 +54,7 @@ class WorkerPool:
         generators that a file holds for the workers."""
         self.size, self.n_envs, self.busy = model.settings.n_jobs, env.num_envs, False
         self.keeps_state = env_shards.has_state(env)
-        tasks = [_pickled(self._task(model, env, state, saved_rngs, rank)) for rank in range(1, self.size)]
+        blobs = tasks(model, env, state, saved_rngs)
         context = multiprocessing.get_context("spawn")
         self._channels: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -103,10 +62,10 @@ class WorkerPool:
         self._end = weakref.finalize(self, _end, self._channels, self._processes)
         with tempfile.TemporaryDirectory(prefix="leeward-") as folder:
             store = str(Path(folder) / "store")
-            for rank, task in enumerate(tasks, start=1):
+            for rank, blob in enumerate(blobs, start=1):
                 here, there = context.Pipe()
                 process = context.Process(
-                    target=_work, args=(there, store, task), name=f"leeward-worker-{rank}", daemon=True
+                    target=_work, args=(there, store, blob), name=f"leeward-worker-{rank}", daemon=True
                 )
                 process.start()
                 there.close()  # the worker's end is its own, so that its death is seen here
@@ -121,38 +80,13 @@ class WorkerPool:
             for rank in range(1, self.size):  # connected: nobody needs the folder any more
                 self._receive(rank)
 
-    def _task(
-        self,
-        model: "DistributionalPPO",
-        env: VecEnv,
-        state: RolloutState | None,
-        saved_rngs: checkpoint.Rngs,
-        rank: int,
-    ) -> _Task:
-        own = share_of_envs(self.n_envs, self.size, rank)
-        fits = state is not None and len(saved_rngs) == self.size - 1
-        return _Task(
-            rank=rank,
-            size=self.size,
-            n_envs=self.n_envs,
-            model=type(model),
-            arguments=_arguments(model),
-            make_env=env_shards.shard(env, own),
-            seed=None if self.keeps_state else model.seed,
-            rng=saved_rngs[rank - 1] if fits else _first_seed(model.stream_seed, rank),
-            state=None if state is None else state.share(own),
-        )
-
     def begin(self, model: "DistributionalPPO", *, fresh: bool) -> None:
         """Every replica takes over what `model` has learned; `fresh`: the envs start anew."""
-        file = io.BytesIO()
-        checkpoint.save(model, file, exclude=("rng", "rollout"))
-        self._order(("begin", file.getvalue(), fresh))
+        self._order(begin_order(model, fresh=fresh))
 
     def settings(self, settings: Settings, *, fresh_optimizer: bool) -> None:
         """Every replica trains by these from its next update on."""
-        own = settings.model_copy(update={"n_jobs": 1})  # a replica starts no processes
-        self._order(("settings", cloudpickle.dumps(own), fresh_optimizer))
+        self._order(settings_order(settings, fresh_optimizer=fresh_optimizer))
 
     def start(self) -> None:
         """One rollout and update; the engine of this process must do the same now."""
@@ -189,7 +123,7 @@ class WorkerPool:
     def closed(self) -> bool:
         return not self._end.alive
 
-    def _order(self, order: tuple[Any, ...]) -> None:
+    def _order(self, order: Order) -> None:
         for channel in self._channels:
             try:
                 channel.send(order)
@@ -243,37 +177,6 @@ class WorkerPool:
         return fault
 
 
-def replica(
-    model: "type[DistributionalPPO]", env: VecEnv, group: ProcessGroup, arguments: dict[str, Any]
-) -> "DistributionalPPO":
-    """A model that trains as one of several processes on its share of the envs; for those who launch processes."""
-    made = model(env=env, _init_setup_model=False, **arguments)
-    made.processes.group = group
-    made._setup_model()
-    return made
-
-
-def _arguments(model: "DistributionalPPO") -> dict[str, Any]:
-    """The constructor's arguments for a replica that neither seeds, nor logs, nor starts processes."""
-    own = {name: getattr(model.settings, name) for name in type(model.settings).model_fields if name != "n_jobs"}
-    return own | {"policy": model.policy_class, "policy_kwargs": model.policy_kwargs, "device": "cpu"}
-
-
-def _first_seed(seed: int, rank: int) -> int:
-    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
-
-
-def _pickled(task: _Task) -> bytes:
-    try:
-        blob: bytes = cloudpickle.dumps(task)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ArgumentError(
-            f"n_jobs={task.size}: the env or an argument cannot be sent to another process: {error}; make what cannot "
-            "be pickled inside the function that makes the env"
-        ) from None
-    return blob
-
-
 def _gloo(store: str, rank: int, size: int) -> ProcessGroupGloo:
     """A group of its own beside torch's global one, over the loopback device: names of hosts do not matter."""
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
@@ -322,48 +225,19 @@ def _work(channel: Connection, store: str, blob: bytes) -> None:
         raise SystemExit(1) from error
 
 
-def _serve(channel: Connection, store: str, task: _Task) -> None:
-    env = task.make_env()
-    if task.seed is not None:
-        env.seed(task.seed)
+def _serve(channel: Connection, store: str, task: Task) -> None:
+    env = task.envs()
     channel.send_bytes(pickle.dumps(("answer", None)))
     group = SeveralProcesses(_gloo(store, task.rank, task.size), task.n_envs)
     channel.send_bytes(pickle.dumps(("answer", None)))
-    model = replica(task.model, env, group, task.arguments)
-    model.set_logger(Logger(folder=None, output_formats=[]))
-    if isinstance(task.rng, int):
-        set_random_seed(task.rng)
-    else:
-        checkpoint.unpack_rng(*task.rng)
-    assert model.collector is not None
-    if task.state is not None:
-        model.collector.state = task.state
-    nobody = CallbackList([])
-    nobody.init_callback(model)
+    worker = Worker(task, env, group)
     while True:
         try:
-            order, *content = channel.recv()
+            order = channel.recv()
         except EOFError:  # the first process is gone
             return
-        if order == "close":
+        if order[0] == "close":
             return
-        if order == "begin":
-            data, fresh = content
-            checkpoint.restore(model, *checkpoint.read_checkpoint(io.BytesIO(data)))
-            if fresh:
-                model.collector.reset(cast(RawObservation, model.collector.env.reset()))
-        elif order == "settings":
-            blob, fresh_optimizer = content
-            model.put_in_force(pickle.loads(blob), fresh_optimizer=fresh_optimizer)
-        elif order == "iterate":
-            model.train_one_round(nobody)
-        else:
-            channel.send_bytes(pickle.dumps(("answer", _report(model, env))))
-
-
-def _report(model: "DistributionalPPO", env: VecEnv) -> WorkerReport:
-    assert model.collector is not None
-    tensors: dict[str, Tensor] = {}
-    rng = checkpoint.pack_rng(tensors)
-    state = env.state_dict() if env_shards.has_state(env) else None  # type: ignore[attr-defined]
-    return WorkerReport(model.collector.state, (rng, tensors), state)
+        answer = worker.obey(*order)
+        if answer is not None:
+            channel.send_bytes(pickle.dumps(("answer", answer)))

@@ -7,50 +7,30 @@ moves orders and outcomes, a few hundred bytes each; checkpoints go by path.
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
 from leeward.config.run import RunConfig
-from leeward.errors import MissingExtra, WorkerFault
+from leeward.errors import WorkerFault
+from leeward.training.distributed.cluster import cluster
 from leeward.training.population.member import carry_out
 from leeward.training.population.orders import Order, Outcome
 from leeward.training.population.population import Population
 
-# Before Ray is imported, which reads them: whoever can reach a cluster can run code on it.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
-try:
-    import ray
-    from ray.exceptions import RayActorError, RayTaskError
-except ModuleNotFoundError as error:
-    raise MissingExtra("ray", "ray", "leeward tune") from error
-
 __all__ = ["run_on_ray"]
 
-_OBJECT_STORE = 80 << 20  # bytes, near the least Ray takes: containers often have 64 MB of shared memory
 _LOOK = 5.0  # seconds between two looks at how many cores there are
 _MOST_FAILURES = 3  # places in a row that did not start
 
 
 def run_on_ray(population: Population, *, address: str | None, reported: Callable[[Order, Outcome], None]) -> None:
     """Carry out every order of a population; `reported` is called after each outcome, before new orders are given."""
-    with _cluster(address):
+    with cluster(address, cpus=os.cpu_count() or 1):
         _Crew(population, reported).work()
-
-
-@contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
-    """Ray on this machine alone, or the cluster at an address."""
-    here = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE, "num_cpus": os.cpu_count()}
-    # "local" says so: without it Ray would join whatever RAY_ADDRESS or an older session offers.
-    ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **({} if address else here))
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 class _Place:

@@ -1,0 +1,93 @@
+"""`leeward sweep`: Optuna proposes, every trial is a run, and a sweep that was stopped goes on as if it had not."""
+
+import os
+import signal
+
+import pytest
+
+from leeward.config.load import load_config
+from leeward.errors import ConfigError, RunDirectoryError
+from leeward.market import prepare
+from leeward.training.run_dir import RunDir
+from leeward.training.trainer import Interrupted
+
+from ..support.tiny_runs import TINY, leeward_here, settings
+
+pytestmark = pytest.mark.ray  # Optuna is installed where Ray is: make ray
+
+SPACE = "tune.space={ppo.learning_rate: {low: 1.0e-5, high: 1.0e-2, log: true}, ppo.n_epochs: {values: [1, 2]}}"
+SHORT = (*TINY, "ppo.total_steps=960", "data.source=sample:synthetic", SPACE)
+
+
+def _sweep(folder, *, resume=False):
+    from leeward.training.sweep import Sweep
+
+    config = load_config(None, SHORT)
+    return Sweep(folder, config, prepare(config.data), resume=resume)
+
+
+def _known(sweep):
+    return [(trial.number, trial.state.name, trial.params, trial.values) for trial in sweep.study.trials]
+
+
+def test_the_best_trial_is_an_ordinary_run_that_knows_how_many_there_were(tmp_path):
+    arguments = ["--run-dir", str(tmp_path / "sweep"), "--trials", "2", "--set", "data.source=sample:synthetic"]
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    short = settings("ppo.total_steps=320", SPACE)
+    code, _, err = leeward_here("sweep", str(tmp_path / "config.yaml"), *arguments, *short)
+    assert code == 0, err
+    best = RunDir.open(tmp_path / "sweep" / "best")
+    found, known = best.record()["sweep"], _study(tmp_path / "sweep").trials
+    assert best.record()["trials"] == 2
+    assert found["score"] == max(trial.value for trial in known)
+    assert found["settings"] == {
+        "ppo.learning_rate": best.config().ppo.learning_rate,
+        "ppo.n_epochs": best.config().ppo.n_epochs,
+    }
+    assert 1e-5 <= found["settings"]["ppo.learning_rate"] <= 1e-2
+    assert (best.path / "report.html").is_file()
+    code, _, err = leeward_here("backtest", str(best.path), "--quiet")
+    assert code == 0, err
+    code, _, err = leeward_here("sweep", str(tmp_path / "config.yaml"), *arguments, *short)
+    assert code == 1 and "holds a sweep already; go on with --resume" in err
+
+
+def _study(folder):
+    import optuna
+
+    file = optuna.storages.journal.JournalFileBackend(str(folder / "study.journal"))
+    return optuna.load_study(study_name="leeward", storage=optuna.storages.JournalStorage(file))
+
+
+def test_a_sweep_that_was_stopped_inside_a_trial_ends_as_one_that_was_not(tmp_path, monkeypatch):
+    from leeward.training import sweep as module
+
+    whole = _sweep(tmp_path / "whole")
+    whole.run(3, lambda line: None)
+    stopped, ended = _sweep(tmp_path / "stopped"), []
+
+    def stop(progress):
+        if len(ended) == 1 and progress.steps == 480:  # 3 of the 6 updates of the second trial
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(module, "_unseen", stop)
+        stopped.run(3, ended.append)
+    assert [state for _, state, *_ in _known(stopped)] == ["COMPLETE", "RUNNING"]
+    again = _sweep(tmp_path / "stopped", resume=True)
+    again.run(3, lambda line: None)
+    assert _known(again) == _known(whole)
+
+
+def test_bad_input_is_refused_before_anything_is_written(tmp_path):
+    from leeward.training.sweep import Sweep
+
+    with pytest.raises(ConfigError, match=r"tune.space: names nothing to search"):
+        Sweep(tmp_path / "new", load_config(None, TINY), None, resume=False)
+    with pytest.raises(RunDirectoryError, match="no sweep here"):
+        _sweep(tmp_path / "new", resume=True)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(RunDirectoryError, match="holds something else"):
+        _sweep(tmp_path / "other")
