@@ -21,10 +21,10 @@ from dataclasses import dataclass
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 import numpy as np
-from leeward.training.population.orders import Outcome
-from leeward.training.population.population import Population
 
 from leeward.config.load import load_config
+from leeward.training.population.orders import Outcome
+from leeward.training.population.population import Population
 
 HERE = pathlib.Path(__file__).parent
 ROUNDS, INTERVAL = 5, 60.0  # comparisons, and seconds between two

@@ -116,8 +116,8 @@ def train(
     others = {key: value for key, value in shortcuts.items() if key != "ppo.total_steps"}
     if resume is not None and (config or run_dir or settings or others or parent):
         raise typer.BadParameter(
-            "--resume continues a run with its own config; only --steps, --workers, --address, --verify, --track, --quiet "
-            "and --json go with it"
+            "--resume continues a run with its own config; only --steps, --workers, --address, --verify, --track, "
+            "--quiet and --json go with it"
         )
     if verify and resume is None:
         raise typer.BadParameter("--verify goes with --resume")

@@ -46,6 +46,7 @@ class Assignment:
     resume: bool
     parent: str | None
     desk: Any
+    track: str | None = None  # a tracker that gets a copy of metrics and alerts
 
 
 class Gloo(TorchConfig):  # type: ignore[misc]  # mypy does not look into Ray
@@ -127,6 +128,7 @@ def _lead(assignment: Assignment, peers: Peers | None) -> None:
                     parent=None if assignment.parent is None else RunDir.open(Path(assignment.parent)),
                     notice=partial(lines.leave, "notice"),
                     tell=lines.alert,
+                    track=assignment.track,
                     launch=None if peers is None else partial(PeerPool, peers),
                     interruptible=lines.interruptible,
                 )

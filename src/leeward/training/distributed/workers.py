@@ -45,6 +45,7 @@ def train_with_workers(
     parent: RunDir | None = None,
     notice: Callable[[str], None],
     tell: Callable[[Alert], None],
+    track: str | None = None,
 ) -> list[LimitVerdict]:
     """`trainer.train` of a run whose config has `n_jobs` = `workers`, by workers of the Ray cluster at `address`.
 
@@ -62,6 +63,7 @@ def train_with_workers(
             resume=resume,
             parent=None if parent is None else str(parent.path.resolve()),
             desk=listener.desk,
+            track=track,
         )
         losses = 0
         with interruptible(listener):
