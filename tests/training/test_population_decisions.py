@@ -206,6 +206,15 @@ def test_a_population_in_which_nobody_can_go_on_says_why(tmp_path):
         population.report(population.pending[0], Outcome(0, ended="lost"))
 
 
+def test_a_population_without_any_score_has_no_best_and_says_so(tmp_path):
+    population = Population.create(tmp_path, config_of(TRADING), 2, "population")
+    while population.pending:
+        report(population, [math.nan, math.nan])
+    assert population.is_finished
+    with pytest.raises(TrainingDiverged, match="no member ever had a score"):
+        population.finish()
+
+
 def test_random_search_begins_alike_and_changes_nothing_and_a_replay_follows_its_schedule(tmp_path):
     config = config_of(TRADING)
     first = Population.create(tmp_path / "a", config, 3, "population")

@@ -163,8 +163,7 @@ def _compare_random(console: Console, population: Population, run: Run) -> int:
     )  # fmt: skip
     with RunDir(folder).locked():
         _carry_through(console, found, run)
-    ours, theirs = population.best, found.best
-    assert ours is not None and theirs is not None
+    ours, theirs = population.winner, found.winner
     is_better = ours.standing.value > theirs.standing.value and leads(ours.standing, theirs.standing, margin=1.0)
     population.tell_comparison(theirs, is_better=is_better)
     verdict = "better by a standard error or more" if is_better else "no better"
@@ -177,8 +176,7 @@ def _compare_random(console: Console, population: Population, run: Run) -> int:
 
 
 def _say_what_came_out(console: Console, population: Population, best: RunDir, trials: int) -> None:
-    found = population.best
-    assert found is not None
+    found = population.winner
     say(
         console,
         f"Best: score {found.standing.value:.4g}, member {found.member} after {found.step:,} steps; {trials} settings "

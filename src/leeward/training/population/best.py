@@ -45,8 +45,7 @@ def write_best(population: Population, *, trials: int) -> RunDir:
 
     `trials` is the number of settings that were tried, for whoever asks how much of a result is luck.
     """
-    best, folder = population.best, population.folder
-    assert best is not None
+    best, folder = population.winner, population.folder
     target = folder / BEST
     if target.is_dir():  # from before: what was done with it since, and openings of its test split, stay
         run = RunDir.open(target)

@@ -201,6 +201,16 @@ class Population:
             self.report(order, Outcome(order.begins, ended=f"crashed {_MOST_CRASHES} times: {reason}"))
 
     @property
+    def winner(self) -> Best:
+        """The best that was seen, or an error where no member ever had a score."""
+        if self.best is None:
+            raise TrainingDiverged(
+                f"{self.folder}: no member ever had a score that is a number, so there is no best; choose another "
+                "tune.score, or train longer"
+            )
+        return self.best
+
+    @property
     def faults(self) -> list[str]:
         """Why members were stopped: settings that were not applied."""
         return [
@@ -209,16 +219,14 @@ class Population:
 
     def finish(self) -> None:
         """All orders were carried out, and the best is an ordinary run."""
-        best = self.best
-        assert best is not None
+        best = self.winner
         self._write("finished", member=best.member, step=best.step, score=best.standing.value, trials=self.trials)
 
     def tell_comparison(self, random: Best, *, is_better: bool) -> None:
         """What the same members came to without taking over from each other."""
-        assert self.best is not None
-        self._write("compared", random={"member": random.member, "step": random.step, "score": random.standing.value},
-                    population={"member": self.best.member, "step": self.best.step, "score": self.best.standing.value},
-                    better=is_better)  # fmt: skip
+        told = {name: {"member": best.member, "step": best.step, "score": best.standing.value}
+                for name, best in (("population", self.winner), ("random", random))}  # fmt: skip
+        self._write("compared", **told, better=is_better)
 
     def _compare(self) -> None:
         """Everybody has reported: keep the best, and give the next orders."""
