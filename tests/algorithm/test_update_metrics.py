@@ -103,7 +103,9 @@ class Head(ActionHead):
 
 
 def rows_of(log_ratio: torch.Tensor, parameters: torch.Tensor, mask: torch.Tensor) -> tuple[Any, Any, Any]:
-    rows: Any = SimpleNamespace(mask=mask, learned=mask, action_parameters=torch.zeros_like(parameters))
+    advantages = torch.ones_like(log_ratio)
+    before = torch.zeros_like(parameters)
+    rows: Any = SimpleNamespace(mask=mask, learned=mask, advantages=advantages, action_parameters=before)
     actor: Any = SimpleNamespace(action_parameters=parameters)
     losses: Any = SimpleNamespace(log_ratio=log_ratio)
     return rows, actor, losses

@@ -55,11 +55,11 @@ def test_a_fault_of_a_market_is_named_by_the_audit_in_the_same_process(fault: Ma
 
 
 def test_what_was_told_in_training_is_told_by_the_audit_of_a_model() -> None:
-    fault = next(fault for fault in FAULTS if fault.name == "log-probabilities of other actions")
+    fault = next(fault for fault in FAULTS if fault.name == "time limit treated as an end")
     audit = train(fault, fault.setup, fault.updates, look=leeward.audit.model).found
     titles = [finding.title for finding in audit.findings if finding.check == "alerts"]
-    assert "Alert ratio_not_one" in [title.partition(":")[0] for title in titles]
-    assert "ratio" in {finding.check for finding in audit.findings}, "and its own check sees the same"
+    assert "Alert time_limit_as_end" in [title.partition(":")[0] for title in titles]
+    assert "rollout" in {finding.check for finding in audit.findings}, "and its own check sees the same"
     healthy = train(None, fault.setup, fault.updates, look=leeward.audit.model).found
     assert healthy.findings == () and "alerts" in healthy.passed
 

@@ -49,7 +49,7 @@ class Agent:
 
     def __init__(self, name: str, broken: bool = False) -> None:
         self.name, self.broken = name, broken
-        self.processes = self  # who knows the envs
+        self.processes = self.env = self  # who knows the envs, and they
 
     def save(self, file) -> None:
         file.write(self.name.encode())
@@ -58,6 +58,8 @@ class Agent:
         if self.broken:
             raise RuntimeError("the disk is full")
         return {"clock": np.arange(3), "auto": True}
+
+    state_dict = env_state
 
 
 def test_a_checkpoint_that_fails_leaves_the_old_one_whole(tmp_path):

@@ -84,8 +84,8 @@ MUTANTS = [
     row(
         "health: a rollback starts from the rate that went wrong",
         f"{GUARD}:Guard._go_back",
-        "_scaled(good.rates.get(name, rate), factor)",
-        "_scaled(rate, factor)",
+        "self._slowest(good.rates.get(name, rate), rate)",
+        "rate",
         f"{ACTS}::test_rollback_goes_back_with_a_smaller_rate_and_says_so",
     ),
     row(
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     row(
         "trainer: a score at the checkpoint is lost on resume",
-        "training/trainer:train",
+        "training/trainer:learn",
         "logger.record(name, value)",
         "pass",
         "training/test_resume.py::test_a_score_at_a_checkpoint_is_in_the_row_after_it",
