@@ -84,13 +84,6 @@ MUTANTS = [
         f"{PEERS}::test_peers_train_what_the_processes_of_this_machine_train",
     ),
     row(
-        "peers: one that died is waited for",
-        "algorithm/parallel/peers:PeerPool.at_work",
-        "self.closed = True",
-        "pass",
-        f"{PEERS}::test_a_peer_that_dies_is_an_error_of_the_first_process",
-    ),
-    row(
         "workers: a run is not handed over to the first of them",
         "training/run_dir:RunDir.lent",
         "_lock(file, fcntl.LOCK_UN)",
