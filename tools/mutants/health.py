@@ -112,7 +112,7 @@ MUTANTS = [
     row(
         "health: what the envs gave is not compared",
         f"{LOOKS}:Witness.compare",
-        "float((np.abs(stored - rewards) / (1.0 + np.abs(rewards))).max())",
+        "float((np.abs(stored - given) / (1.0 + np.abs(given))).max())",
         "0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[rewards are stored one step late]",
     ),
@@ -146,16 +146,16 @@ MUTANTS = [
     ),
     row(
         "health: advantages are expected to run over the end of an episode",
-        f"{LOOKS}:_residual",
-        "later.masked_fill(steps.ended, 0.0)",
-        "later",
+        f"{LOOKS}:_Steps.residual",
+        "np.where(self.ended[:-1], 0.0, advantages[1:])",
+        "advantages[1:]",
         f"{GALLERY}::test_its_healthy_twin_hears_nothing[stale advantages]",
     ),
     row(
         "health: the order of the critics is not looked at",
         f"{LOOKS}:rollout_looks",
-        "max(_distance(values[:n], stored[:n]), _break(rollout, times[:n], envs[:n]))",
-        "_distance(values[:n].mean(-2), stored[:n].mean(-2))",
+        "max(_distance(values, stored), _break(rollout, times[:n], envs[:n]))",
+        "_distance(values.mean(-2), stored.mean(-2))",
         f"{GALLERY}::test_a_fault_is_named_in_time[swapped critics]",
     ),
     row(

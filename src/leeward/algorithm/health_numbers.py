@@ -4,6 +4,8 @@ All of it together costs a few percent of a short round at most; nothing here ch
 """
 
 import math
+from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +31,10 @@ _TELLING = 10.0  # standard errors from which on a slope is told apart from 1; n
 _SMALL = 0.1  # RMS of weights below which a change is not relative to them
 
 
-def _some(n: int, most: int) -> list[int]:
+@lru_cache(maxsize=64)  # the same few in every update
+def _some(n: int, most: int) -> Tensor:  # (m,) int64
     """Up to `most` places among n, evenly spaced, the first and the last among them."""
-    return sorted(set(np.linspace(0, n - 1, min(n, most)).round().astype(int).tolist()))
+    return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)))
 
 
 @torch.no_grad()
@@ -45,13 +48,13 @@ def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool
     seen = map_observation(lambda x: x[times, envs].unsqueeze(0), rollout.observations)
     masks = None if rollout.action_masks is None else rollout.action_masks[times, envs].unsqueeze(0)
     found = policy.latents(seen, _memory(policy, rollout, times[:n], envs[:n], len(begun)))
-    values, stored = policy.values(found.critic)[0], rollout.raw_values[times, envs]
-    numbers[metrics.VALUE_DEV] = max(_distance(values[:n], stored[:n]), _break(rollout, times[:n], envs[:n]))
+    layers = [mlp(found.critic) for mlp in policy.critic_mlps]
+    values, stored = policy.values_of(layers)[0, :n], rollout.raw_values[times[:n], envs[:n]]
+    numbers[metrics.VALUE_DEV] = max(_distance(values, stored), _break(rollout, times[:n], envs[:n]))
     if len(begun):
         parameters = policy.action_head(found.actor, masks)[0]
         numbers[metrics.RESET_DEV] = _distance(parameters[n:], rollout.action_parameters[times, envs][n:])
-    layers = [found.actor[0], *(mlp(found.critic)[0] for mlp in policy.critic_mlps)]
-    numbers[metrics.DORMANT_UNITS] = max(_dormant(layer) for layer in layers)
+    numbers[metrics.DORMANT_UNITS] = max(_dormant(layer[0].cpu().numpy()) for layer in (found.actor, *layers))
     if rank_too:
         numbers[metrics.FEATURE_RANK] = float(_rank(found.actor[0]))
     return numbers
@@ -60,9 +63,9 @@ def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool
 def _sample(rollout: RolloutBuffer) -> tuple[Tensor, Tensor]:  # (n,), (n,)
     """Steps whose memory is stored, in some envs."""
     T, B = rollout.shape
-    slots = sorted(rollout.memory_slots) if rollout.memories else list(range(T))
-    times = torch.tensor([slots[i] for i in _some(len(slots), _TIMES)])
-    envs = torch.tensor(_some(B, _ENVS))
+    slots = sorted(rollout.memory_slots) if rollout.memories else range(T)
+    times = torch.tensor([slots[i] for i in _some(len(slots), _TIMES).tolist()])
+    envs = _some(B, _ENVS)
     device = rollout.starts.device
     return times.repeat_interleave(len(envs)).to(device), envs.repeat(len(times)).to(device)
 
@@ -90,12 +93,13 @@ def _break(rollout: RolloutBuffer, times: Tensor, envs: Tensor) -> float:
 
 
 def _distance(found: Tensor, stored: Tensor) -> float:
-    return float(((found - stored).abs() / (1.0 + stored.abs())).max())
+    a, b = found.cpu().numpy(), stored.cpu().numpy()
+    return float((np.abs(a - b) / (1.0 + np.abs(b))).max())
 
 
-def _dormant(layer: Tensor) -> float:  # (n, H) -> share
-    activity = layer.abs().mean(0)
-    return float((activity <= _DORMANT * activity.mean()).float().mean())
+def _dormant(layer: np.ndarray) -> float:  # (n, H) -> share
+    activity = np.abs(layer).mean(0)
+    return float((activity <= _DORMANT * activity.mean()).mean())
 
 
 def _rank(latent: Tensor) -> int:  # (n, H)
@@ -108,33 +112,32 @@ def _rank(latent: Tensor) -> int:  # (n, H)
 def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     """Observations: features that stand still or are far too large, steps that repeat."""
     T, B = rollout.shape
-    times, envs = _some(T, 8 * _TIMES), _some(B, _ENVS)
-    sample = map_observation(lambda x: x[times][:, envs], rollout.observations)
-    parts = list(sample.values()) if isinstance(sample, dict) else [sample]
-    features = torch.cat([_rows(part).to(torch.float32) for part in parts], -1).flatten(0, 1)  # (n, F)
-    still = (features == features[0]).all(0)
-    columns = features.unflatten(0, (len(times), len(envs)))  # (t, b, F)
-    after = [t for t in times if t > 0]
-    before = [t - 1 for t in after]
-    numbers = {metrics.OBS_CONSTANT: float(still.float().mean()), metrics.OBS_LARGEST: _largest(policy, sample)}
+    times, envs = _some(T, 8 * _TIMES)[:, None], _some(B, _ENVS)
+    sample = map_observation(lambda x: x[times, envs], rollout.observations)
+    numbers = {metrics.OBS_LARGEST: _largest(policy, sample)}
+    features = np.concatenate([_rows(part) for part in _parts(sample)], -1)  # (t, b, F)
+    numbers[metrics.OBS_CONSTANT] = float((features == features[:1, :1]).all((0, 1)).mean())
     if len(envs) > 1:
-        numbers[metrics.ENVS_ALIKE] = float((columns[:, 1:] == columns[:, :1]).all(-1).all(0).float().mean())
+        numbers[metrics.ENVS_ALIKE] = float((features[:, 1:] == features[:, :1]).all((0, 2)).mean())
     cut = rollout.ended[:-1] & ~rollout.terminated[:-1]
     if bool(cut.any()):
         same = (rollout.raw_next_values[:-1][cut] == rollout.raw_values[1:][cut]).flatten(1).all(-1)
         numbers[metrics.BOOTSTRAP_FROM_RESET] = float(same.float().mean())
-    goes_on = ~rollout.starts[after][:, envs]
-    if bool(goes_on.any()):
-        alike = torch.ones_like(goes_on)
-        whole = rollout.observations
-        for part in whole.values() if isinstance(whole, dict) else [whole]:
-            alike &= (_rows(part[after][:, envs]) == _rows(part[before][:, envs])).all(-1)
-        numbers[metrics.OBS_REPEATED] = float(alike[goes_on].float().mean())
+    after = times[1:]  # the first is step 0
+    goes_on = ~rollout.starts[after, envs].cpu().numpy()
+    if goes_on.any():
+        earlier = map_observation(lambda x: x[after - 1, envs], rollout.observations)
+        before = np.concatenate([_rows(part) for part in _parts(earlier)], -1)
+        numbers[metrics.OBS_REPEATED] = float((features[1:] == before).all(-1)[goes_on].mean())
     return numbers
 
 
-def _rows(part: Tensor) -> Tensor:  # (t, b, ...) -> (t, b, F); a discrete observation is one feature
-    return part.reshape(*part.shape[:2], -1)
+def _parts(observation: Observation) -> list[Tensor]:
+    return list(observation.values()) if isinstance(observation, dict) else [observation]
+
+
+def _rows(part: Tensor) -> np.ndarray:  # (t, b, ...) -> (t, b, F); a discrete observation is one feature
+    return part.reshape(*part.shape[:2], -1).cpu().numpy()
 
 
 def _largest(policy: ActorCritic, sample: Observation) -> float:
@@ -142,7 +145,7 @@ def _largest(policy: ActorCritic, sample: Observation) -> float:
     flat = map_observation(lambda x: x.flatten(0, 1), sample)
     if policy.observation_normaliser is not None:
         flat = policy.observation_normaliser(flat)
-    parts = [part for part in (flat.values() if isinstance(flat, dict) else [flat]) if part.is_floating_point()]
+    parts = [part for part in _parts(flat) if part.is_floating_point()]
     if not parts:
         return 1.0
     return max(float(part.reshape(len(part), -1).square().mean(0).max().sqrt()) for part in parts)
@@ -171,85 +174,91 @@ def target_looks(
     policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings, *, number: int
 ) -> Numbers:
     """Do advantages and value targets follow from this rollout, by the settings' discount? Of some envs, others in the
-    next update: `number` is this one's."""
-    gamma, lam, critic = settings.gamma, settings.gae_lambda, policy.critic
-    n_envs = rollout.shape[1]
-    envs = [(env + number) % n_envs for env in _some(n_envs, _ENVS)]
+    next update: `number` is this one's. By NumPy: nothing of the engine's own arithmetic."""
+    critic, n_envs = policy.critic, rollout.shape[1]
+    envs = slice(None) if n_envs <= _ENVS else (_some(n_envs, _ENVS) + number) % n_envs
     raw_values, raw_next = rollout.raw_values[:, envs], rollout.raw_next_values[:, envs]
-    steps = _Steps(rollout.rewards[:, envs].double(), rollout.terminated[:, envs], rollout.ended[:, envs])
-    values = critic.pessimistic(raw_values).double()
-    raw = targets.raw_advantages[:, envs].double()
-    residual = _residual(raw, steps, values, critic.pessimistic(raw_next).double(), gamma, lam)
+    rewards, terminated, ended = rollout.rewards[:, envs], rollout.terminated[:, envs], rollout.ended[:, envs]
+    steps = _Steps(_numpy(rewards), terminated.cpu().numpy(), ended.cpu().numpy(), settings.gamma, settings.gae_lambda)
+    values, raw = _numpy(critic.pessimistic(raw_values)), _numpy(targets.raw_advantages[:, envs])
+    deltas = steps.deltas(values, _numpy(critic.pessimistic(raw_next)))
+    spread = float(raw.std())
     # Once a task is solved advantages are as small as the rounding of the values, which is that of the critics' unit.
     rounding = 1e-4 * (abs(critic.unit.mean) + critic.unit.std)
-    size = float(raw.std(correction=0)) + 1e-5 * float(torch.maximum(steps.rewards.abs(), values.abs()).max()) + 1e-30
-    size += rounding
-    off = float(residual.abs().max()) / size
+    size = spread + 1e-5 * max(float(np.abs(steps.rewards).max()), float(np.abs(values).max())) + rounding + 1e-30
+    off = float(np.abs(steps.residual(raw, deltas)).max()) / size
     floored = bool(targets.numbers[metrics.WARN_ADVANTAGES_STD_BELOW_FLOOR])
-    if settings.normalisation != "none" and not floored and float(raw.std(correction=0)) > rounding:
-        source = raw if targets.risk is None else targets.risk.advantages[:, envs].double()
-        used = targets.advantages[:, envs].double()
-        deployed = None if rollout.risk is None else rollout.risk.deployed
-        if deployed is not None:
-            source, used = source[:, ~deployed[envs]], used[:, ~deployed[envs]]
+    if settings.normalisation != "none" and not floored and spread > rounding:
+        source = raw if targets.risk is None else _numpy(targets.risk.advantages[:, envs])
+        used = _numpy(targets.advantages[:, envs])
+        if rollout.risk is not None and rollout.risk.deployed is not None:
+            learns = ~rollout.risk.deployed[envs].cpu().numpy()
+            source, used = source[:, learns], used[:, learns]
         # Whatever the mode, within an env the normalised advantage is a straight line of the raw one.
         off = max(off, 1.0 - _least_correlation(source, used))
-    merged = critic.merge(raw_values).mean.double()
-    gap = _accumulated(steps, merged, critic.merge(raw_next).mean.double(), gamma, lam)
-    slope_dev = _slope_dev(gap, targets.samples[:, envs].mean(-1).double() - merged)
+    merged = _numpy(critic.merge(raw_values).mean)
+    gap = steps.accumulated(steps.deltas(merged, _numpy(critic.merge(raw_next).mean)))
+    slope_dev = _slope_dev(gap, _numpy(targets.samples[:, envs].mean(-1)) - merged)
     return {metrics.ADVANTAGE_DEV: off, metrics.TARGET_SLOPE_DEV: slope_dev}
+
+
+def _numpy(table: Tensor) -> np.ndarray:
+    return table.cpu().numpy().astype(np.float64)
 
 
 class _Steps(NamedTuple):
     """What GAE reads of some envs beside values."""
 
-    rewards: Tensor  # (T, B) float64
-    terminated: Tensor  # (T, B) bool
-    ended: Tensor  # (T, B) bool
+    rewards: np.ndarray  # (T, B)
+    terminated: np.ndarray  # (T, B) bool
+    ended: np.ndarray  # (T, B) bool
+    gamma: float
+    lam: float
+
+    def deltas(self, values: np.ndarray, following: np.ndarray) -> np.ndarray:  # (T, B) each
+        found: np.ndarray = self.rewards + self.gamma * np.where(self.terminated, 0.0, following) - values
+        return found
+
+    def residual(self, advantages: np.ndarray, deltas: np.ndarray) -> np.ndarray:  # (T, B) each
+        """What is left of  A_t − δ_t − γλ (1 − ended_t) A_{t+1},  which is 0 for GAE; A_T is not in the rollout."""
+        left: np.ndarray = advantages - deltas
+        left[:-1] -= self.gamma * self.lam * np.where(self.ended[:-1], 0.0, advantages[1:])
+        return left
+
+    def accumulated(self, deltas: np.ndarray) -> np.ndarray:  # (T, B) each
+        """λ-returns less values: sums over 1, 2, 4, … steps, so that a long rollout takes a few operations."""
+        found, carry, reach = deltas.copy(), self.gamma * self.lam * ~self.ended, 1
+        while reach < len(found):
+            found[:-reach] += carry[:-reach] * found[reach:]
+            carry[:-reach] *= carry[reach:]
+            carry[-reach:] = 0.0
+            reach *= 2
+        return found
 
 
-def _residual(
-    advantages: Tensor, steps: _Steps, values: Tensor, following: Tensor, gamma: float, lam: float
-) -> Tensor:  # (T, B) each
-    """What is left of  A_t − δ_t − γλ (1 − ended_t) A_{t+1},  which is 0 for GAE; A_T is not in the rollout."""
-    deltas = steps.rewards + gamma * following.masked_fill(steps.terminated, 0.0) - values
-    later = torch.cat((advantages[1:], torch.zeros_like(advantages[:1])))
-    return advantages - deltas - gamma * lam * later.masked_fill(steps.ended, 0.0)
-
-
-def _least_correlation(a: Tensor, b: Tensor) -> float:  # (T, B) each
+def _least_correlation(a: np.ndarray, b: np.ndarray) -> float:  # (T, B) each
     """The least over envs; 1 where an env's advantages do not vary."""
     if len(a) < 2 or a.shape[1] == 0:  # a process may have none but deployed envs
         return 1.0
     a, b = a - a.mean(0), b - b.mean(0)
-    spreads = a.square().sum(0).sqrt() * b.square().sum(0).sqrt()
-    varied = a.square().mean(0).sqrt() > 1e-4 * a.abs().max()
-    if not bool(varied.any()):
+    power = (a * a).sum(0)
+    varied = np.sqrt(power / len(a)) > 1e-4 * np.abs(a).max()
+    if not varied.any():
         return 1.0
-    return float(((a * b).sum(0) / spreads.clamp(min=1e-30))[varied].min())
+    spreads = np.sqrt(power * (b * b).sum(0)).clip(min=1e-30)
+    return float(((a * b).sum(0) / spreads)[varied].min())
 
 
-def _slope_dev(gap: Tensor, ours: Tensor) -> float:  # (T, B) each
+def _slope_dev(gap: np.ndarray, ours: np.ndarray) -> float:  # (T, B) each
     """|slope − 1| of mean targets against λ-returns, both less the predicted mean; 0 unless it is telling."""
-    centred, other = (gap - gap.mean()).flatten(), (ours - ours.mean()).flatten()
-    power = float(centred.square().sum())
+    centred, other = gap.ravel() - gap.mean(), ours.ravel() - ours.mean()
+    power = float(centred @ centred)
     if power <= 0.0 or not math.isfinite(power):
         return 0.0
-    slope = float((centred * other).sum()) / power
-    noise = float((other - slope * centred).square().mean())
+    slope = float(centred @ other) / power
+    noise = float(np.square(other - slope * centred).mean())
     off = abs(slope - 1.0)
     return off if off > _TELLING * math.sqrt(noise / power) else 0.0
-
-
-def _accumulated(steps: _Steps, values: Tensor, following: Tensor, gamma: float, lam: float) -> Tensor:
-    """λ-returns less values, (T, B), by NumPy: nothing of the engine's own arithmetic."""
-    deltas = (steps.rewards + gamma * following.masked_fill(steps.terminated, 0.0) - values).cpu().numpy()
-    carry = gamma * lam * (~steps.ended).double().cpu().numpy()
-    found, running = np.empty_like(deltas), np.zeros(deltas.shape[1])
-    for t in range(len(deltas) - 1, -1, -1):
-        running = deltas[t] + carry[t] * running
-        found[t] = running
-    return torch.as_tensor(found, device=values.device)
 
 
 class Weights:
@@ -257,35 +266,33 @@ class Weights:
 
     def __init__(self, policy: ActorCritic) -> None:
         self._groups = policy.parameter_groups()
-        self._before = {name: [p.detach().clone() for p in own] for name, own in self._groups.items()}
+        self._own = [parameter for own in self._groups.values() for parameter in own]
+        self._begins = np.cumsum([0, *(parameter.numel() for parameter in self._own[:-1])])
+        self._before = self._flat()
 
-    @torch.no_grad()
     def changes(self) -> Numbers:
         """RMS of what changed of each part over the RMS of its weights, which counts as `_SMALL` at least: heads start
         near 0. Exactly 0 is a part, or a parameter, that no gradient has reached."""
+        moved = iter(np.add.reduceat(np.square(self._flat() - self._before), self._begins).tolist())
+        sizes = iter(np.add.reduceat(np.square(self._before), self._begins).tolist())
         numbers, still = Numbers(), 0
         for name, own in self._groups.items():
-            before = self._before[name]
-            moved = _norms(list(torch._foreach_sub([p.detach() for p in own], before)))
-            still += sum(size == 0.0 and p.requires_grad for size, p in zip(moved.tolist(), own, strict=True))
-            usual = max(_whole(_norms(before)), _SMALL * math.sqrt(sum(p.numel() for p in own)))
-            numbers[metrics.UPDATE_RATIO.of(module=name)] = _whole(moved) / usual
+            steps = list(islice(moved, len(own)))
+            still += sum(step == 0.0 and p.requires_grad for step, p in zip(steps, own, strict=True))
+            usual = max(sum(islice(sizes, len(own))), _SMALL**2 * sum(p.numel() for p in own))
+            numbers[metrics.UPDATE_RATIO.of(module=name)] = math.sqrt(sum(steps) / usual)
         return numbers | {metrics.PARAMETERS_UNCHANGED: float(still)}
 
-
-def _norms(tensors: list[Tensor]) -> Tensor:  # (n,)
-    return torch.stack(torch._foreach_norm(tensors))
-
-
-def _whole(norms: Tensor) -> float:
-    return float(torch.linalg.vector_norm(norms))
+    @torch.no_grad()
+    def _flat(self) -> np.ndarray:  # float64
+        return _numpy(torch.cat([parameter.flatten() for parameter in self._own]))
 
 
 class Witness:
     """Writes down what the envs gave in some steps of a rollout, to see whether that is what is learned from."""
 
     def __init__(self, n_steps: int) -> None:
-        self._times, self._now = set(_some(n_steps, _TIMES)), 0
+        self._times, self._now = set(_some(n_steps, _TIMES).tolist()), 0
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
 
@@ -295,11 +302,14 @@ class Witness:
         self._now += 1
 
     def compare(self, rollout: RolloutBuffer) -> Numbers:
-        off = 0.0
-        for t, rewards, finished in self._seen:
-            stored, ended = rollout.rewards[t].cpu().numpy(), rollout.ended[t].cpu().numpy()
-            off = max(off, float((np.abs(stored - rewards) / (1.0 + np.abs(rewards))).max()))
-            off = max(off, float(not np.array_equal(np.flatnonzero(ended), finished)))
+        times = [t for t, *_ in self._seen]
+        given, stored = np.stack([rewards for _, rewards, _ in self._seen]), rollout.rewards[times].cpu().numpy()
+        off = float((np.abs(stored - given) / (1.0 + np.abs(given))).max())
+        ended = np.zeros(given.shape, bool)
+        for row, (_, _, finished) in zip(ended, self._seen, strict=True):
+            row[finished] = True
+        if not np.array_equal(ended, rollout.ended[times].cpu().numpy()):
+            off = max(off, 1.0)
         known = int((rollout.ended & ~rollout.terminated).sum())
         return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: float(max(0, self.cut - known))}
 

@@ -225,8 +225,11 @@ class ActorCritic(BasePolicy):
 
     def values(self, critic_latent: Tensor) -> Tensor:  # (..., H) -> (..., C, N)
         """Raw outputs of the value heads; `critic` says what they mean."""
-        each = [head(mlp(critic_latent)) for mlp, head in zip(self.critic_mlps, self.value_heads, strict=True)]
-        return torch.stack(each, -2)
+        return self.values_of([mlp(critic_latent) for mlp in self.critic_mlps])
+
+    def values_of(self, layers: list[Tensor]) -> Tensor:  # C × (..., H') -> (..., C, N)
+        """Raw outputs, from the last hidden layer of each critic."""
+        return torch.stack([head(layer) for head, layer in zip(self.value_heads, layers, strict=True)], -2)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:  # (..., P), (..., A) -> (...)
         """Log-probabilities of actions in the head's own form."""
