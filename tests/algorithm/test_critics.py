@@ -294,7 +294,7 @@ def test_training_leaves_decoded_values_where_they_are_at_every_rescale() -> Non
 
 
 def test_the_return_scale_weighs_rollouts_alike_at_first_and_keeps_the_spread_about_its_mean() -> None:
-    scale = ReturnScale(rate=0.25)
+    scale = ReturnScale(window=4, steps=8)
     scale.update(torch.tensor([[1.0, 3.0]]))  # mean 2, variance 1
     assert (scale.mean, scale.std) == (2.0, 1.0)
     scale.update(torch.tensor([[6.0, 10.0]]))  # mean 8, variance 4; together: mean 5, variance (1 + 4)/2 + 3² = 11.5
@@ -307,6 +307,15 @@ def test_the_return_scale_weighs_rollouts_alike_at_first_and_keeps_the_spread_ab
     other = ReturnScale()
     other.load_state_dict(scale.state_dict())
     assert other.state_dict() == scale.state_dict() and kept > 0.5
+
+
+def test_short_rollouts_are_averaged_over_as_many_steps_as_long_ones() -> None:
+    short, long = ReturnScale(window=2, steps=80), ReturnScale(window=2, steps=80)
+    for scale, n_steps, times in ((short, 1, 4000), (long, 40, 100)):
+        for k in range(times):
+            scale.update(torch.full((n_steps, 1), float(k % 2)))
+    assert short.mean == pytest.approx(0.5, abs=0.01) and short.std == pytest.approx(0.5, abs=0.01)
+    assert long.mean == pytest.approx(0.67, abs=0.01)  # the last of two counts half, that before it a quarter
 
 
 @pytest.mark.parametrize("unit", [1e-7, 1.0, 1e6])

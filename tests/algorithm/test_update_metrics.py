@@ -67,7 +67,7 @@ def test_returns_that_do_not_vary_have_no_explained_variance():
 )
 def test_returns_are_extreme_by_their_distance_from_the_mean(samples, warned):
     unit = CriticUnit()
-    values = tensor(samples)
+    values = tensor(samples)[:, None]
     unit.returns.update(values)
     found = unit._numbers(values)
     found |= Monitor().judge(found, Facts())[0]

@@ -170,6 +170,13 @@ MUTANTS = [
         "algorithm/test_reward_unit.py::test_every_action_is_the_same_in_another_unit",
     ),
     row(
+        "P9 eight steps move the unit as far as a thousand",
+        "algorithm/return_scale:ReturnScale.update",
+        "min(1.0 / self.window, steps / self.steps)",
+        "1.0 / self.window",
+        "algorithm/test_critics.py::test_short_rollouts_are_averaged_over_as_many_steps_as_long_ones",
+    ),
+    row(
         "P9 what is not known yet has a unit of its own",
         "algorithm/return_scale:ReturnScale.update",
         "self.std = abs(self.mean)",

@@ -28,15 +28,15 @@ _REFIT_STEPS = 4096  # of a rollout, to which heads are fitted when their suppor
 
 
 class ReturnScale:
-    """Mean and variance of the targets, averaged over rollouts with weight max(1/k, `rate`) for the k-th.
+    """Mean and variance of the targets, averaged over the last `window` rollouts, or more if that is fewer than `steps`
+    steps: a few neighbouring steps tell nothing of how returns vary. The first rollouts count alike.
 
-    The weight makes the first rollouts count alike and the scale follow slowly afterwards. Where the targets do not
-    vary, the standard deviation stays what it was; if nothing has varied yet, it is the size of the mean. It is 0 until
-    a target is not. So nothing here depends on the unit of the reward.
+    Where the targets do not vary, the standard deviation stays what it was; if nothing has varied yet, it is the size
+    of the mean. It is 0 until a target is not. So nothing here depends on the unit of the reward.
     """
 
-    def __init__(self, rate: float = 0.1) -> None:
-        self.rate = rate
+    def __init__(self, window: int = 10, steps: int = 10_240) -> None:
+        self.window, self.steps = window, steps
         self.rollouts = 0
         self.mean, self.variance, self.std = 0.0, 0.0, 0.0
 
@@ -45,12 +45,13 @@ class ReturnScale:
         return Unit(self.mean, self.std)
 
     def update(self, targets: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
-        """Take in the targets of one rollout, of all processes; any shape, in units of the return."""
+        """Take in the targets of one rollout, (T, B, ...), of all processes, in units of the return."""
         mean, variance = group.moments(targets)
         if not math.isfinite(variance):
             raise TrainingDiverged(f"the value targets are not finite (mean {mean}); check the rewards' magnitude")
         self.rollouts += 1
-        weight = max(1.0 / self.rollouts, self.rate)
+        steps = targets.shape[0] * group.n_envs(targets.shape[1])
+        weight = max(1.0 / self.rollouts, min(1.0 / self.window, steps / self.steps))
         # The variance is kept about the running mean, so that a large mean does not swallow it.
         shift = mean - self.mean
         self.variance = (1.0 - weight) * (self.variance + weight * shift * shift) + weight * variance
