@@ -209,6 +209,8 @@ def test_the_spread_of_rewards_is_the_one_before_any_normalisation(norm_reward: 
     found = collect(model).targets.numbers
     given = np.array(recorder.rewards)
     assert found[metrics.REWARD_STD] == pytest.approx(given.std(), rel=1e-6)
+    paid = np.sort(np.abs(given[given != 0.0]))
+    assert found[metrics.REWARD_SIZE] == pytest.approx(paid[(len(paid) - 1) // 2], rel=1e-6)
     assert found[metrics.WARN_REWARD_CONSTANT] == 0.0
 
 

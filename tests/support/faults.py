@@ -332,7 +332,7 @@ FAULTS = (
     Fault("constant reward", knob(pays=0.0), "train/reward_std", ("reward_constant",), 4, updates=12),
     Fault("the reward's unit changes by 1e6", knob(factor=1e6), "train/reward_std", ("reward_unit_changed",), 0),
     Fault("the reward's unit shrinks to 1e-6", knob(factor=1e-6), "train/reward_std", ("reward_unit_changed",), 0),
-    Fault("one reward of a million", one_env(shock=1e6), "train/reward_std", ("reward_unit_changed",), 0),
+    Fault("one reward of a million", one_env(shock=1e6), "train/reward_std", ("reward_outlier",), 0),
     Fault("constant observation", knob(shows=0.5), "rollout/obs_constant", ("observation_constant",), 2),
     Fault("stale observation", knob(stale=True), "rollout/obs_repeated", ("observation_repeated",), 1),
     Fault("a feature of another magnitude", knob(unit=1e4), "rollout/obs_largest", ("observation_unscaled",), 1),

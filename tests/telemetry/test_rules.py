@@ -50,6 +50,24 @@ def test_every_series_of_a_rule_keeps_the_name_it_has() -> None:
     assert series | beside | {"warn/reward_constant", "warn/advantages_std_below_floor"} == warnings
 
 
+@pytest.mark.parametrize(
+    ("spread", "size", "steps", "named"),
+    [
+        (1000.0, 1000.0, 2048, {"reward_unit_changed"}),
+        (1e6, 1.0, 2048, {"reward_outlier"}),
+        (100.0, 1.0, 2048, set()),  # the first time that a goal is reached
+        (1000.0, 1000.0, 8, set()),  # of eight steps nothing follows
+    ],
+)
+def test_a_goal_that_is_reached_is_no_other_unit(spread: float, size: float, steps: int, named: set[str]) -> None:
+    monitor = Monitor()
+    for update in range(1, 8):
+        last = update == 7
+        numbers = {metrics.REWARD_STD: spread if last else 1.0, metrics.REWARD_SIZE: size if last else 1.0}
+        monitor.judge(numbers, Facts(update=update, steps=steps))
+    assert {alert.name for alert in monitor.alerts} == named
+
+
 def test_an_alert_is_raised_once_and_again_only_after_it_was_quiet() -> None:
     rule = RULES["policy_jumped"]
     monitor, bad, good = Monitor(), 2.0, 0.01

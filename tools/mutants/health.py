@@ -110,6 +110,20 @@ MUTANTS = [
         f"{GALLERY}::test_a_fault_is_named_in_time[policy loss with the wrong sign]",
     ),
     row(
+        "health: a goal that is reached is another unit",
+        "telemetry/rules:_unit_changed",
+        "min(spread, size)",
+        "spread",
+        "telemetry/test_rules.py::test_a_goal_that_is_reached_is_no_other_unit",
+    ),
+    row(
+        "health: a few steps are enough for every rule",
+        "telemetry/monitor:Monitor.judge",
+        "facts.steps < rule.least",
+        "False",
+        "telemetry/test_rules.py::test_a_goal_that_is_reached_is_no_other_unit",
+    ),
+    row(
         "health: what the envs gave is not compared",
         f"{LOOKS}:Witness.compare",
         "float((np.abs(stored - given) / (1.0 + np.abs(given))).max())",

@@ -75,15 +75,16 @@ class Guard:
     def _facts(self) -> Facts:
         model = self._model
         head, settings = model.policy.action_head, model.settings
+        steps = settings.n_steps * model.processes.n_envs
         return Facts(
             update=model.n_rollouts,
             progress=1.0 - model._current_progress_remaining,
+            steps=steps,
             max_grad_norm=settings.max_grad_norm,
             max_entropy=math.fsum(math.log(n) for n in head.choices) if head.choices else None,
             noise_scale=float(head.log_scale.exp().mean()) if isinstance(head, GaussianHead) else 1.0,
             ceilings=tuple(each.ceiling for each in settings.risk),
-            several_steps=settings.n_epochs > 1
-            or (settings.batch_size is not None and settings.batch_size < settings.n_steps * model.processes.n_envs),
+            several_steps=settings.n_epochs > 1 or (settings.batch_size is not None and settings.batch_size < steps),
             support=settings.critic == "categorical",
         )
 

@@ -85,8 +85,10 @@ def reward_numbers(rollout: RolloutBuffer, group: ProcessGroup) -> Numbers:
     lowest, highest = float(rewards.min()), float(rewards.max())
     # Where every step earns the same, how long an episode lasts may still differ, if it is not cut from outside.
     alike = lowest == highest and (highest == 0.0 or not bool(group.columns(rollout.terminated).any()))
+    paid = rewards[rewards != 0.0].abs()
     return {
         metrics.REWARD_MEAN: float(rewards.mean()),
+        metrics.REWARD_SIZE: float(paid.median()) if len(paid) else 0.0,
         metrics.REWARD_STD: float(rewards.std(correction=0)),
         metrics.WARN_REWARD_CONSTANT: float(alike),
     }

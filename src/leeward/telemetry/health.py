@@ -31,6 +31,7 @@ class Facts:
 
     update: int = 1  # of this model; the first is 1
     progress: float = 0.0  # share of training that is done, from 0 to 1
+    steps: int = 2048  # of a rollout, of all envs together
     max_grad_norm: float | None = None
     max_entropy: float | None = None  # nats, of discrete actions
     noise_scale: float = 1.0  # what the schedule of the exploration noise multiplies its width by
@@ -89,6 +90,7 @@ class Rule:
     remedy: str
     check: str  # how to see for oneself that it is so
     warmup: int = 0  # updates at the start in which it does not look
+    least: int = 0  # steps of a rollout; it says nothing of shorter ones, in which what it judges is chance
     persistence: int = 1  # updates in a row
     rearm: int = 20  # updates without it, after which it may fire again
     window: int = 1  # values of each metric that it looks at

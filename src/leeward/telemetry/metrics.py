@@ -199,6 +199,9 @@ BC_LOSS_RATIO = _policy(
 _returns = _section("Advantages and returns")
 REWARD_MEAN = _returns("train/reward_mean", "reward", "mean of the rewards, before any normalisation")
 REWARD_STD = _returns("train/reward_std", "reward", "standard deviation of the rewards, before any normalisation")
+REWARD_SIZE = _returns(
+    "train/reward_size", "reward", "median of |reward| where it is not 0, before any normalisation; 0 if all are"
+)
 WARN_REWARD_CONSTANT = _returns(
     "warn/reward_constant",
     "0/1",

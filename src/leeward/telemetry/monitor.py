@@ -77,7 +77,7 @@ class Monitor:
         fired: list[Alert] = []
         for rule in RULES.values():
             reading = None if rule.judge is None else rule.judge(history)
-            if reading is None or facts.update <= rule.warmup:
+            if reading is None or facts.update <= rule.warmup or facts.steps < rule.least:
                 if rule.series is not None and any(metric.name in history.members for metric in rule.reads):
                     series[rule.series] = 0.0
                 if self._states[rule.name].ever:

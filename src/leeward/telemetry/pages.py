@@ -76,6 +76,8 @@ def _when(rule: Rule) -> str:
         text += f", {rule.persistence} updates in a row"
     if rule.warmup:
         text += f", after the first {rule.warmup}"
+    if rule.least:
+        text += f", in rollouts of {rule.least} steps or more"
     return f"{text}; fires again after {rule.rearm} updates without it"
 
 

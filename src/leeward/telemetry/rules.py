@@ -89,6 +89,18 @@ def _against_before(values: tuple[float, ...]) -> float | None:
     return max(ratio, 1.0 / ratio)
 
 
+def _unit_changed(history: History) -> Reading | None:
+    """By the spread of the rewards and by their usual size: the first reward for a goal changes the spread alone."""
+    spread, size = (changes(metric, 6, _against_before)(history) for metric in (m.REWARD_STD, m.REWARD_SIZE))
+    return None if spread is None or size is None else min(spread, size)
+
+
+def _outlier(history: History) -> Reading | None:
+    """How far the spread of the rewards has grown beyond their usual size."""
+    spread, size = (changes(metric, 6, _against_before)(history) for metric in (m.REWARD_STD, m.REWARD_SIZE))
+    return None if spread is None or size is None else Reading(spread.value / size.value, spread.metric)
+
+
 def _fall(values: tuple[float, ...]) -> float | None:
     *before, now = values
     middle = statistics.median(before)
@@ -198,6 +210,8 @@ def _costs_while_trading(history: History) -> Reading | None:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
+_MANY = 32  # steps of a rollout from which on its mean, spread and shares say something
+
 _TABLE = (
     # --- training stopped, or numbers that no run that works has ---
     Rule(
@@ -287,6 +301,7 @@ _TABLE = (
         remedy=_REPORT,
         check="leeward audit recomputes value targets in float64",
         persistence=2,
+        least=_MANY,
     ),
     Rule(
         "time_limit_as_end", "error", (m.EPISODES_CUT_UNSEEN,), largest(m.EPISODES_CUT_UNSEEN), 0.0, "above",
@@ -311,6 +326,7 @@ _TABLE = (
         remedy="seed every env by its own number: make_vec_env does, or functools.partial(make, seed + i)",
         check="print the first observation of every env",
         persistence=2,
+        least=_MANY,
     ),
     Rule(
         "learning_rate_not_applied", "error", (m.LEARNING_RATE_DEV,), largest(m.LEARNING_RATE_DEV), 1e-6, "above",
@@ -447,6 +463,7 @@ _TABLE = (
         remedy="look at a loss or stage of your own; lower ent_coef, awr.coef or kl_penalty",
         check="train/surrogate_direction is above 0 in a sound run, and rollout/ep_rew_mean falls in this one",
         persistence=3,
+        least=_MANY,
     ),
     Rule(
         "reward_constant", "warn", (m.WARN_REWARD_CONSTANT, m.EP_REW_MEAN, m.EP_REW_STD),
@@ -456,6 +473,7 @@ _TABLE = (
         remedy="explore more, make the reward denser, or check the env",
         check="train/reward_std is 0",
         persistence=5,
+        least=_MANY,
     ),
     Rule(
         "advantages_without_spread", "warn", (m.WARN_ADVANTAGES_STD_BELOW_FLOOR,),
@@ -550,6 +568,7 @@ _TABLE = (
         remedy="raise ent_coef; check that observations differ and that other actions are allowed",
         check="rollout/top_action_share beside rollout/obs_constant",
         persistence=3,
+        least=_MANY,
     ),
     Rule(
         "actions_at_bound", "warn", (m.ACTION_AT_BOUND,), largest(m.ACTION_AT_BOUND), 0.95, "above",
@@ -558,6 +577,7 @@ _TABLE = (
         remedy="scale actions to [−1, 1] in the env, or use action_distribution='squashed'",
         check="print env.action_space",
         persistence=3,
+        least=_MANY,
     ),
     Rule(
         "actions_unscaled", "warn", (m.ACTION_SPREAD,),
@@ -568,6 +588,7 @@ _TABLE = (
         remedy="scale actions to [−1, 1] in the env, or use action_distribution='squashed'",
         check="print env.action_space",
         persistence=2,
+        least=_MANY,
     ),
     Rule(
         "imitation_outweighs", "warn", (m.BC_LOSS_RATIO,), largest(m.BC_LOSS_RATIO), 1.0, "above",
@@ -586,6 +607,7 @@ _TABLE = (
         remedy="print a few observations in a row",
         check="rollout/obs_constant is 1",
         persistence=2,
+        least=_MANY,
     ),
     Rule(
         "feature_constant", "info", (m.OBS_CONSTANT,), largest(m.OBS_CONSTANT), 0.25, "above",
@@ -594,6 +616,7 @@ _TABLE = (
         remedy="leave it out, or check how it is made",
         check="the standard deviation of each feature over a rollout",
         persistence=10,
+        least=_MANY,
     ),
     Rule(
         "observation_repeated", "warn", (m.OBS_REPEATED,), largest(m.OBS_REPEATED), 0.95, "above",
@@ -602,6 +625,7 @@ _TABLE = (
         remedy="step the env by hand and print what comes",
         check="rollout/obs_repeated",
         persistence=2,
+        least=_MANY,
     ),
     Rule(
         "observation_unscaled", "warn", (m.OBS_LARGEST,), largest(m.OBS_LARGEST), 100.0, "above",
@@ -634,12 +658,22 @@ _TABLE = (
     ),
     # --- rewards, advantages, returns ---
     Rule(
-        "reward_unit_changed", "warn", (m.REWARD_STD,), changes(m.REWARD_STD, 6, _against_before), 50.0, "above",
-        what="spread of the rewards over that of the updates before, or its inverse",
-        cause="the unit of the reward changed in the middle of the run, or one reward is an extreme outlier",
+        "reward_unit_changed", "warn", (m.REWARD_STD, m.REWARD_SIZE), _unit_changed, 50.0, "above",
+        what="spread and usual size of the rewards over those of the updates before, or the inverse; the smaller",
+        cause="the unit of the reward changed in the middle of the run",
         remedy="look at what the env pays since this update; keep one unit for the whole run",
-        check="train/reward_std",
+        check="train/reward_std and train/reward_size",
         window=6,
+        least=_MANY,
+    ),
+    Rule(
+        "reward_outlier", "warn", (m.REWARD_STD, m.REWARD_SIZE), _outlier, 1e4, "above",
+        what="spread of the rewards over that of the updates before, or its inverse, while their usual size stays",
+        cause="a reward that is far larger than all others: a division by almost nothing, a price that is wrong",
+        remedy="find the step that pays it; clip the reward if it is meant",
+        check="train/reward_std and train/reward_size",
+        window=6,
+        least=_MANY,
     ),
     Rule(
         "return_outlier", "warn", (m.RETURN_OUTLIER,), largest(m.RETURN_OUTLIER), 100.0, "above",
@@ -684,6 +718,7 @@ _TABLE = (
         remedy="lower learning_rate (or critic_learning_rate); look at train/ret_std and the critics' gradient norms",
         check="train/explained_variance",
         warmup=10, persistence=10,
+        least=_MANY,
     ),
     Rule(
         "critic1_vanishing", "warn", (m.CRITIC1_GRAD_NORM,), largest(m.CRITIC1_GRAD_NORM), 1e-8, "below",
@@ -814,6 +849,7 @@ _TABLE = (
         remedy="lower learning_rate; a utility optimiser (docs/ideas/upgd.md) revives units; Tanh does not die",
         check="train/dormant_units",
         persistence=3,
+        least=_MANY,
     ),
     Rule(
         "feature_rank_collapsed", "warn", (m.FEATURE_RANK,), largest(m.FEATURE_RANK), 1.5, "below",
@@ -821,6 +857,7 @@ _TABLE = (
         cause="all observations look alike to the policy: dead units, a saturated memory, constant observations",
         remedy="look at train/dormant_units, lstm/saturation_layer0 and rollout/obs_constant",
         check="train/feature_rank",
+        least=_MANY,
     ),
     # --- risk ---
     Rule(
