@@ -18,6 +18,13 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "a config runs what lies in the current directory",
+        "training/gym_envs:_import_installed",
+        "not any(_above(place, top).resolve() == folder for folder in folders)",
+        "False",
+        "training/test_tasks.py::test_a_config_runs_no_module_that_merely_lies_there",
+    ),
+    row(
         "a name is a formula",
         "backtest/files:_write_csv",
         "cell.startswith(_FORMULA)",

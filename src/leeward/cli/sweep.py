@@ -11,9 +11,9 @@ from leeward.config.load import load_config
 from leeward.errors import RunDirectoryError
 from leeward.market import prepare
 from leeward.report import write_report
+from leeward.training.gym_envs import check_gym
 from leeward.training.run_dir import RunDir, new_folder
 from leeward.training.sweep import Sweep
-from leeward.training.tasks import check_gym
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted
 
