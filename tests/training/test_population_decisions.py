@@ -253,7 +253,7 @@ def test_a_damaged_log_is_named_with_its_line(tmp_path):
     log = EventLog(tmp_path / FILE)
     log.write("population", members=2)
     (tmp_path / FILE).write_text(json.dumps({"event": "x"}) + "\n[1]\n")
-    with pytest.raises(RunDirectoryError, match="line 2: expected an object"):
+    with pytest.raises(RunDirectoryError, match="line 2: expected a JSON object"):
         read_events(tmp_path / FILE)
     (tmp_path / FILE).write_text("{\n")
     with pytest.raises(RunDirectoryError, match="line 1: not JSON"):

@@ -273,7 +273,7 @@ def test_a_record_without_end_is_not_read_to_its_end(tmp_path):
     run = new_run(tmp_path / "run")
     with run.run_file.open("wb") as file:
         file.truncate(1 << 40)  # of holes: it takes no room on the disk
-    with pytest.raises(RunDirectoryError, match=r"run\.json: more than 16,777,216 bytes; delete or repair it"):
+    with pytest.raises(RunDirectoryError, match=r"run\.json: more than 16,777,216 bytes; restore it from a copy"):
         run.record()
 
 

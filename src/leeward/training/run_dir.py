@@ -29,7 +29,7 @@ import leeward
 from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
 from leeward.config.trading import DataConfig
-from leeward.durable import LARGEST_JSON, is_leftover, json_object, naming, put_back, sha256, write_atomically
+from leeward.durable import is_leftover, naming, put_back, read_object, sha256, write_atomically
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.market import Market, Scaler, fit_scaler, load, prepare
 from leeward.training.trained_on import TrainedOn
@@ -146,9 +146,9 @@ class RunDir:
         if not self.run_file.is_file():
             return {}
         try:
-            record = _read_object(self.run_file)
+            record = read_object(self.run_file)
         except ValueError as error:
-            raise RunDirectoryError(f"{self.run_file}: {error}; delete or repair it") from None
+            raise RunDirectoryError(f"{self.run_file}: {error}; restore it from a copy") from None
         for name, kind in _ENTRIES.items():
             if name in record and not isinstance(record[name], kind):
                 raise RunDirectoryError(
@@ -190,7 +190,7 @@ class RunDir:
                 f"{self.path}: no scaler.json, so nothing was trained here; run `leeward train` first"
             )
         try:
-            return Scaler.from_state(_read_object(self.scaler_file))
+            return Scaler.from_state(read_object(self.scaler_file))
         except (ValueError, KeyError, TypeError, CheckpointError) as error:
             raise RunDirectoryError(f"{self.scaler_file}: not a scaler ({error!r}); restore it from a copy") from None
 
@@ -398,11 +398,6 @@ def _lock(file: IO[str], how: int) -> None:
             f"{file.name}: this file system has no locks ({error.strerror}), so that two processes could write one "
             "run; put the run on a local disk"
         ) from None
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return json_object(file.read(LARGEST_JSON + 1))
 
 
 def _sign(file: IO[str]) -> None:
