@@ -18,6 +18,20 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "a run without its record is a run",
+        "training/run_dir:RunDir.open",
+        "not run.run_file.is_file()",
+        "False",
+        f"{DAMAGED}::test_a_run_without_its_record_is_not_gone_on_with",
+    ),
+    row(
+        "a damaged last checkpoint keeps the best from its backtest",
+        "training/testing:Examination.__init__",
+        "CheckpointError",
+        "ZeroDivisionError",
+        f"{DAMAGED}::test_a_backtest_needs_the_best_checkpoint_and_says_that_the_last_one_is_damaged",
+    ),
+    row(
         "a config runs what lies in the current directory",
         "training/gym_envs:_import_installed",
         "not any(_above(place, top).resolve() == folder for folder in folders)",

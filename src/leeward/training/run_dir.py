@@ -107,6 +107,11 @@ class RunDir:
                 raise RunDirectoryError(f"{path}: a population; its best run is {path / 'best'}, when it has finished")
             raise RunDirectoryError(f"{path}: no run here (no config.yaml); `leeward train --run-dir {path}` makes one")
         run._refuse_links()
+        if not run.run_file.is_file():
+            raise RunDirectoryError(
+                f"{run.run_file}: missing, and with it the sums of the run's files and the openings of its test split; "
+                "restore it from a copy"
+            )
         return run
 
     def _refuse_links(self) -> None:
