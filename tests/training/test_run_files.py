@@ -269,6 +269,18 @@ def test_an_entry_of_the_record_that_is_of_another_kind_is_named(entry, tmp_path
         run.record()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("mine", path)])
+@pytest.mark.parametrize("name", [".lock", ".record-lock"])
+def test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_not_waited_for(name, make, tmp_path):
+    run = new_run(tmp_path / "run")
+    (run.path / "mine").write_text("precious")
+    (run.path / name).unlink()
+    make(run.path / name)
+    with pytest.raises(RunDirectoryError, match=rf"{name}: not a lock of ours"), run.locked():
+        run.update_record(seed=3)
+    assert (run.path / "mine").read_text() == "precious"
+
+
 def test_a_record_without_end_is_not_read_to_its_end(tmp_path):
     run = new_run(tmp_path / "run")
     with run.run_file.open("wb") as file:

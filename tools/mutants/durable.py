@@ -18,6 +18,20 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "a population's checkpoints are removed wherever a link leads",
+        "training/population/population:Population.open",
+        "refuse_links((*own, *folder.glob('members/*'), *folder.glob('kept/*')))",
+        "pass",
+        "training/test_population_decisions.py::test_a_population_from_elsewhere_leads_to_nothing_outside_its_folder",
+    ),
+    row(
+        "a lock that is a pipe is waited for",
+        "training/run_dir:_open_lock",
+        "flags | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "flags",
+        f"{FILES}::test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_not_waited_for",
+    ),
+    row(
         "a run without its record is a run",
         "training/run_dir:RunDir.open",
         "not run.run_file.is_file()",
