@@ -252,7 +252,7 @@ MUTANTS = [
     ),
     row(
         "links lead out of a run",
-        f"{RUN_DIR}:RunDir._refuse_links",
+        f"{RUN_DIR}:refuse_links",
         "path.is_symlink()",
         "False",
         f"{FILES}::test_a_link_that_leads_out_of_a_run_is_refused_and_nothing_is_written_or_removed_there",
