@@ -22,18 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from leeward.errors import CheckpointError
+from leeward.errors import CheckpointError, RunDirectoryError, one_line
 
 __all__ = [
     "LARGEST_JSON",
+    "LARGEST_LOG",
     "SUMS",
     "is_leftover",
     "json_object",
     "naming",
     "put_back",
     "read_arrays",
+    "read_bounded",
     "read_folder",
     "read_json",
+    "read_lines",
+    "read_object",
     "sha256",
     "write_atomically",
     "write_folder",
@@ -41,6 +45,8 @@ __all__ = [
 
 SUMS = "sha256.json"
 LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
+_LARGEST_LINES = 1 << 26  # bytes of a file of lines, each an object
+LARGEST_LOG = 1 << 27  # bytes of progress.csv: some 20,000 rows of one or two kB each
 _EXPANSION, _ROOM = 100, 1 << 20  # a compressed file of numbers has at most so many times its size, and so many bytes
 _EXCHANGES = 10  # of a folder while it is read, before something else must be wrong
 
@@ -200,17 +206,51 @@ def _checked(place: Path, found: dict[str, bytes | None]) -> tuple[dict[str, byt
     return whole, sums is not None
 
 
-def json_object(content: bytes) -> dict[str, Any]:
+def json_object(content: bytes, *, largest: int = LARGEST_JSON) -> dict[str, Any]:
     """An object of JSON that is no larger and no deeper than ours are; ValueError says what it is instead."""
-    if len(content) > LARGEST_JSON:
-        raise ValueError(f"more than {LARGEST_JSON:,} bytes")
+    if len(content) > largest:
+        raise ValueError(f"more than {largest:,} bytes")
     try:
-        value = json.loads(content)
+        text = content.decode("utf-8")
+        value = json.loads(text)
+        if "\\u" in text:  # an escape may be half of a pair, which is no text and cannot be written anywhere
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error})") from None
+        raise ValueError(f"not JSON ({one_line(error)})") from None
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def read_bounded(path: Path, largest: int) -> bytes:
+    """A file of a run, unless it is larger than ours ever are."""
+    with path.open("rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise RunDirectoryError(f"{path}: more than {largest:,} bytes, so it is not what a run wrote; move it away")
+    return content
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that is all of a file; ValueError says what it is instead."""
+    with path.open("rb") as file:
+        return json_object(file.read(LARGEST_JSON + 1))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """A file with an object on each line. Half a line at its end is what a killed process was about to write: it is
+    left out."""
+    *lines, last = read_bounded(path, _LARGEST_LINES).split(b"\n")
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found += [json_object(line)] if line.strip() else []
+        except ValueError as error:
+            raise RunDirectoryError(f"{path} line {number}: {error}; restore the file from a copy") from None
+    try:
+        return [*found, json_object(last)] if last.strip() else found
+    except ValueError:
+        return found
 
 
 def read_json(path: Path, content: bytes) -> dict[str, Any]:

@@ -116,3 +116,11 @@ def test_a_score_inside_the_limit_needs_one():
     with pytest.raises(ConfigError, match="growth_within_limit needs a limit"):
         load_config(None, ["tune.score=growth_within_limit"])
     assert load_config(None, ["tune.score=growth_within_limit", "risk.limit=-0.02"]).tune.score == "growth_within_limit"
+
+
+@pytest.mark.parametrize("turn", ["{ppo.learning_rate: true}", "{ppo.learning_rate: '0.001'}"])
+def test_a_schedule_is_of_numbers_at_every_depth(turn):
+    with pytest.raises(ConfigError, match=r"tune\.schedule: expected a number"):
+        load_config(None, [f"tune.schedule={{0: {turn}}}"])
+    with pytest.raises(ConfigError, match=r"tune\.schedule: expected a number or a text"):
+        load_config(None, ["tune.schedule={false: {}}"])

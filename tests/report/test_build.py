@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_directory_is_said(tmp_path, run_copy):
     with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 2: not JSON"):
         load_run(run_copy)
     (run_copy / "alerts.jsonl").write_text("[1]\n")
-    with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 1: expected an object, got list"):
+    with pytest.raises(RunDirectoryError, match=r"alerts\.jsonl line 1: expected a JSON object, got list"):
         load_run(run_copy)
 
 
@@ -140,6 +140,24 @@ def test_half_a_line_at_the_end_is_left_out(run_copy):
         assert load_run(run_copy).alerts == ({"severity": "warn"},)
     (run_copy / "alerts.jsonl").write_text('{"severity": "warn"}\n{"severity": "error"}')
     assert [alert["severity"] for alert in load_run(run_copy).alerts] == ["warn", "error"]
+    (run_copy / "population.jsonl").write_text('{"event": "population"}\n{"event": "ord')
+    assert load_run(run_copy).population == ({"event": "population"},)
+
+
+@pytest.mark.parametrize("name", ["alerts.jsonl", "population.jsonl", "progress.csv", "config.yaml", "run.json"])
+def test_a_file_without_end_is_not_read_to_its_end(name, run_copy):
+    with (run_copy / name).open("wb") as file:
+        file.truncate(1 << 40)  # of holes: it takes no room on the disk
+    with pytest.raises(RunDirectoryError, match=rf"{re.escape(name)}: more than \S+ bytes"):
+        load_run(run_copy)
+
+
+def test_half_of_a_pair_is_no_text(run_copy):
+    (run_copy / "run.json").write_text('{"seed": "\\ud800"}')
+    with pytest.raises(RunDirectoryError, match=r"run\.json: not JSON \(.*surrogates not allowed"):
+        load_run(run_copy)
+    (run_copy / "run.json").write_text('{"seed": "\\ud83d\\ude00"}')  # a whole pair
+    assert load_run(run_copy).run == {"seed": "\U0001f600"}
 
 
 def test_a_report_is_whole_or_the_old_one(run_copy, monkeypatch):

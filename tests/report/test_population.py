@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leeward.errors import RunDirectoryError
-from leeward.report.population_charts import PopulationStory, population_charts, take_overs_table
+from leeward.report.population_charts import PopulationStory
 
 KEY = "ppo.learning_rate"
 
@@ -43,7 +43,7 @@ def curve(figure, name):
 
 
 def test_the_strong_line_leads_to_the_best_through_whom_it_took_over_from():
-    scores, tree, rates = population_charts(PopulationStory(EVENTS))
+    scores, tree, rates = PopulationStory(EVENTS).charts
     assert curve(scores, "what led to the best") == [(100, 2.0), (200, 5.0)]
     assert curve(scores, "member 1") == [(100, None), (200, 5.0)], "a score that is none is a gap"
     assert curve(tree, "what led to the best") == [(0, 0.0), (100, 0.0), (100, 1.0), (200, 1.0)]
@@ -53,9 +53,9 @@ def test_the_strong_line_leads_to_the_best_through_whom_it_took_over_from():
 
 
 def test_the_table_shows_what_the_live_objects_said():
-    table = take_overs_table(PopulationStory(EVENTS))
+    table = PopulationStory(EVENTS).table
     assert table.rows == (("100", "1", "0", "0.002"),)
-    assert take_overs_table(PopulationStory(EVENTS[:5])) is None
+    assert PopulationStory(EVENTS[:5]).table is None
 
 
 def test_a_population_that_is_no_better_than_random_search_says_so():
@@ -66,7 +66,16 @@ def test_a_population_that_is_no_better_than_random_search_says_so():
 
 
 @pytest.mark.parametrize(
-    "events", [[{"event": "orders"}], [{"no": 1}], [*EVENTS[:2], {"event": "interval", "round": 0}]]
+    "events",
+    [
+        [{"event": "orders"}],
+        [{"no": 1}],
+        [*EVENTS[:2], {"event": "interval", "round": 0}],
+        [EVENTS[0] | {"members": 10**12}, *EVENTS[1:]],
+        [EVENTS[0] | {"searched": ["other"]}, *EVENTS[1:]],
+        [*EVENTS, COMPARED | {"random": {"score": "many"}}],
+        [*EVENTS, {"event": "exploit", "member": {}, "source": 0, "step": "x", "live": []}],
+    ],
 )
 def test_events_of_something_else_are_an_error_that_names_the_file(events):
     with pytest.raises(RunDirectoryError, match=r"population.jsonl: not the events of a population"):

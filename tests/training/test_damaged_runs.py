@@ -1,6 +1,7 @@
 """A run whose files were damaged: an older checkpoint takes over, or one clean line says what is wrong."""
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -46,6 +47,45 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_named(name, run):
     assert run.checkpoint_list()[-1] == newest
     again = load_model(newest).policy.state_dict()
     assert all(bool((again[key] == whole[key]).all()) for key in whole), "the same weights, trained again"
+
+
+def test_a_backtest_needs_the_best_checkpoint_and_says_that_the_last_one_is_damaged(run):
+    newest = run.checkpoint_list()[-1]
+    flip(newest / "model.zip")
+    code, out, err = leeward_here("backtest", str(run.path))
+    assert code == 0, err
+    assert f"{newest / 'model.zip'}: damaged" in out and "tested without the last one beside it" in out
+    assert "last_checkpoint" not in (run.path / "backtest" / "validation" / "metrics.json").read_text()
+    flip(run.best / "model.zip")
+    code, _, err = leeward_here("backtest", str(run.path))
+    assert code == 1 and f"{run.best / 'model.zip'}: damaged" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["run.json", "scaler.json", "progress.csv"])
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a pipe", "a link to nothing"])
+def test_a_file_that_is_gone_is_not_called_good(name, instead, run):
+    path = run.path / name
+    path.unlink()
+    if instead == "a folder":
+        path.mkdir()
+    elif instead == "a pipe":
+        os.mkfifo(path)
+    elif instead == "a link to nothing":
+        path.symlink_to("/nowhere/at/all")
+    code, out, err = leeward_here("verify", str(run.path))
+    assert code == 1 and any(name in line and "good" not in line for line in (out + err).splitlines())
+
+
+def test_a_run_without_its_record_is_not_gone_on_with(run):
+    run.run_file.unlink()  # and with it what says that config.yaml was changed, and who has seen the test split
+    for command in (["train", "--resume", str(run.path)], ["backtest", str(run.path), "--split", "test"]):
+        code, _, err = leeward_here(*command)
+        assert code == 1 and "run.json: missing" in err and len(err.splitlines()) == 1
+
+
+def test_a_line_of_the_alerts_that_is_damaged_is_named(run):
+    run.alerts_file.write_text('{"name": "x"}\n{"name": \n')
+    assert dict(examine_run(run))[run.alerts_file].startswith(f"{run.alerts_file} line 2: not JSON")
 
 
 def test_where_no_checkpoint_is_whole_each_is_named(run):
@@ -153,8 +193,8 @@ def test_where_the_newest_checkpoint_is_damaged_an_update_is_replayed_from_the_o
 def test_verify_names_what_is_damaged(run):
     assert all(problem is None for _, problem in examine_run(run))
     parts = [str(part.relative_to(run.path)) for part, _ in examine_run(run)]
-    assert parts == ["run.json", "config.yaml", "scaler.json", "bars.npz", "progress.csv", "checkpoints/00000010",
-                     "checkpoints/00000012", "best", "backtest/validation"]  # fmt: skip
+    assert parts == ["run.json", "config.yaml", "scaler.json", "bars.npz", "progress.csv", "alerts.jsonl",
+                     "checkpoints/00000010", "checkpoints/00000012", "best", "backtest/validation"]  # fmt: skip
     damage = {"scaler.json": "scaler.json", "best": "best/env.safetensors", "config.yaml": "config.yaml",
               "bars.npz": "bars.npz", "backtest/validation": "backtest/validation/outlook.npz"}  # fmt: skip
     for file in damage.values():

@@ -249,11 +249,56 @@ def test_a_thousand_members_are_decided_on():
     assert len(found) == 250 and min(found.values()) >= 750
 
 
+@pytest.mark.parametrize("part", ["kept", "members", "members/0000", "population.jsonl"])
+def test_a_population_from_elsewhere_leads_to_nothing_outside_its_folder(part, tmp_path):
+    population, outside = tmp_path / "population", tmp_path / "outside"
+    Population.create(population, config_of(TRADING), 2, "population")
+    outside.mkdir()
+    (population / part).parent.mkdir(exist_ok=True)
+    if part == FILE:
+        (population / FILE).rename(outside / FILE)
+    (population / part).symlink_to(outside / (part if part == FILE else ""))
+    with pytest.raises(RunDirectoryError, match=rf"{part}: a link to"):
+        Population.open(population)
+
+
+@pytest.mark.parametrize(
+    ("number", "path", "value"),
+    [
+        (0, ("members",), 10**12),
+        (0, ("members",), "2"),
+        (0, ("mode",), "other"),
+        (1, ("round",), 7),
+        (1, ("orders",), 3),
+        (1, ("orders", 0, "member"), "../../outside"),
+        (1, ("orders", 0, "member"), 2),
+        (1, ("orders", 0, "start"), "../../outside"),
+        (1, ("orders", 0, "updates"), -1),
+        (1, ("orders", 0, "requested"), []),
+        (2, ("member",), {}),
+        (2, ("outcome",), "none"),
+        (2, ("outcome", "windows"), ["x"]),
+        (2, ("outcome", "live"), {"ppo.learning_rate": "x"}),
+        (2, ("outcome", "value"), {}),
+    ],
+)
+def test_an_event_that_no_population_wrote_is_an_error_that_names_the_file(number, path, value, tmp_path):
+    report(Population.create(tmp_path, config_of(TRADING), 2, "population"), [1.0, 2.0])
+    events = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    here = events[number]
+    for name in path[:-1]:
+        here = here[name]
+    here[path[-1]] = value
+    (tmp_path / FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    with pytest.raises(RunDirectoryError, match=rf"{FILE}: .*restore the file"):
+        Population.open(tmp_path)
+
+
 def test_a_damaged_log_is_named_with_its_line(tmp_path):
     log = EventLog(tmp_path / FILE)
     log.write("population", members=2)
     (tmp_path / FILE).write_text(json.dumps({"event": "x"}) + "\n[1]\n")
-    with pytest.raises(RunDirectoryError, match="line 2: expected an object"):
+    with pytest.raises(RunDirectoryError, match="line 2: expected a JSON object"):
         read_events(tmp_path / FILE)
     (tmp_path / FILE).write_text("{\n")
     with pytest.raises(RunDirectoryError, match="line 1: not JSON"):

@@ -9,16 +9,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-import numpy as np
 import pytest
 
 from leeward import durable
 from leeward.config.load import load_config
-from leeward.durable import read_folder, write_atomically
+from leeward.durable import read_folder, write_atomically, write_folder
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.market import Market, prepare
 from leeward.telemetry.alerts import Alert
-from leeward.training.checkpoints import read_trainer_state, write_checkpoint
+from leeward.training.checkpoints import read_trainer_state
 from leeward.training.logs import AlertFile, ProgressFile, TensorBoardFile
 from leeward.training.run_dir import RunDir, new_folder
 
@@ -44,31 +43,20 @@ def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path):
     assert path.read_text() == "new"
 
 
-class Agent:
-    """As much of a model as a checkpoint asks for; one that is `broken` fails when half of it is written."""
-
-    def __init__(self, name: str, broken: bool = False) -> None:
-        self.name, self.broken = name, broken
-        self.processes = self.env = self  # who knows the envs, and they
-
-    def save(self, file) -> None:
-        file.write(self.name.encode())
-
-    def env_state(self):
-        if self.broken:
-            raise RuntimeError("the disk is full")
-        return {"clock": np.arange(3), "auto": True}
-
-    state_dict = env_state
+def write(place, name: str, updates: int, **more: bytes) -> None:
+    """A checkpoint as a folder: its files, of which the model's is just a name."""
+    state = {"env": {}, "trainer": {"best": None, "updates": updates}}
+    files = {"model.zip": name.encode(), "env.safetensors": b"", "state.json": json.dumps(state).encode()}
+    write_folder(place, files | more)
 
 
 def test_a_checkpoint_that_fails_leaves_the_old_one_whole(tmp_path):
     place = tmp_path / "best"
-    write_checkpoint(place, Agent("old"), {"best": None, "updates": 3})
-    with pytest.raises(RuntimeError, match="disk is full"):
-        write_checkpoint(place, Agent("new", broken=True), {"best": None, "updates": 6})
+    write(place, "old", 3)
+    with pytest.raises(OSError, match="File name too long"):  # when the files before it are written
+        write(place, "new", 6, **{"x" * 300: b""})
     assert (place / "model.zip").read_text() == "old" and read_trainer_state(place)["updates"] == 3
-    write_checkpoint(place, Agent("new"), {"best": None, "updates": 6})
+    write(place, "new", 6)
     assert (place / "model.zip").read_text() == "new" and read_trainer_state(place)["updates"] == 6
     names = ["env.safetensors", "model.zip", "sha256.json", "state.json"]
     assert sorted(path.name for path in place.iterdir()) == names
@@ -93,7 +81,7 @@ def test_a_run_is_used_by_one_process_at_a_time(tmp_path):
 @pytest.mark.parametrize("place", ["best", "checkpoints/00000003"])
 def test_a_process_that_ends_between_the_two_renames_of_an_exchange_loses_nothing(place, tmp_path):
     run = new_run(tmp_path / "run")
-    write_checkpoint(run.path / place, Agent("old"), {"best": None, "updates": 3})
+    write(run.path / place, "old", 3)
     renames = []
 
     def killed_after_one(source, target):
@@ -104,7 +92,7 @@ def test_a_process_that_ends_between_the_two_renames_of_an_exchange_loses_nothin
     pid = os.fork()
     if not pid:
         durable.os.replace = killed_after_one
-        write_checkpoint(run.path / place, Agent("new"), {"best": None, "updates": 6})
+        write(run.path / place, "new", 6)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert not (run.path / place).exists(), "it ended there"
@@ -166,7 +154,7 @@ def test_alerts_of_a_run_that_goes_on_are_those_of_its_checkpoint(tmp_path):
 def test_a_folder_that_is_exchanged_while_it_is_read_is_read_again_as_a_whole(tmp_path, monkeypatch):
     place = tmp_path / "best"
     for name in ("old", "new"):
-        write_checkpoint(tmp_path / name, Agent(name), {"best": None, "updates": len(name)})
+        write(tmp_path / name, name, len(name))
     os.rename(tmp_path / "old", place)
     read, exchanged = durable._content, []
 
@@ -185,7 +173,7 @@ def test_a_folder_that_is_exchanged_while_it_is_read_is_read_again_as_a_whole(tm
 
 
 def test_a_link_or_a_pipe_is_no_file_of_a_checkpoint(tmp_path):
-    write_checkpoint(tmp_path / "best", Agent("old"), {"best": None, "updates": 3})
+    write(tmp_path / "best", "old", 3)
     os.rename(tmp_path / "best" / "model.zip", tmp_path / "elsewhere")
     for make in (lambda path: path.symlink_to(tmp_path / "elsewhere"), os.mkfifo):
         make(tmp_path / "best" / "model.zip")
@@ -248,7 +236,7 @@ def test_a_run_that_was_deleted_moved_or_begun_anew_is_not_written_to(tmp_path):
         with pytest.raises(RunDirectoryError, match="deleted or moved while it was trained"):
             run.check_held()
         with pytest.raises(FileNotFoundError):
-            write_checkpoint(run.checkpoints / "00000002", Agent("x"), {"best": None, "updates": 2})
+            write(run.checkpoints / "00000002", "x", 2)
         assert not run.path.exists(), "no husk of a run"
         new_run(run.path)
         with pytest.raises(RunDirectoryError, match="another run has taken its place"):
@@ -269,11 +257,23 @@ def test_an_entry_of_the_record_that_is_of_another_kind_is_named(entry, tmp_path
         run.record()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("mine", path)])
+@pytest.mark.parametrize("name", [".lock", ".record-lock"])
+def test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_not_waited_for(name, make, tmp_path):
+    run = new_run(tmp_path / "run")
+    (run.path / "mine").write_text("precious")
+    (run.path / name).unlink()
+    make(run.path / name)
+    with pytest.raises(RunDirectoryError, match=rf"{name}: not a lock of ours"), run.locked():
+        run.update_record(seed=3)
+    assert (run.path / "mine").read_text() == "precious"
+
+
 def test_a_record_without_end_is_not_read_to_its_end(tmp_path):
     run = new_run(tmp_path / "run")
     with run.run_file.open("wb") as file:
         file.truncate(1 << 40)  # of holes: it takes no room on the disk
-    with pytest.raises(RunDirectoryError, match=r"run\.json: more than 16,777,216 bytes; delete or repair it"):
+    with pytest.raises(RunDirectoryError, match=r"run\.json: more than 16,777,216 bytes; restore it from a copy"):
         run.record()
 
 

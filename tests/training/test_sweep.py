@@ -59,6 +59,27 @@ def _study(folder):
     return optuna.load_study(study_name="leeward", storage=optuna.storages.JournalStorage(file))
 
 
+def test_a_journal_that_ends_inside_a_line_goes_on_and_one_that_is_damaged_is_named(tmp_path):
+    sweep = _sweep(tmp_path / "sweep")
+    sweep.study.ask()
+    journal = tmp_path / "sweep" / "study.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'{"op_code": 8, "wor')
+    for _ in range(2):  # Optuna's own entry of the first opening is whole too
+        assert [trial.number for trial in _sweep(tmp_path / "sweep", resume=True).study.trials] == [0]
+    for damage in (b"[1]\n", b"[" * 100_000 + b"\n", b'{"op_code": 99}\n', b'{"op_code": 4}\n', b"\xff\n"):
+        journal.write_bytes(whole + damage)
+        with pytest.raises(RunDirectoryError, match=r"study\.journal.*restore"):
+            _sweep(tmp_path / "sweep", resume=True)
+
+
+def test_a_sweep_from_elsewhere_leads_to_nothing_outside_its_folder(tmp_path):
+    _sweep(tmp_path / "sweep")
+    (tmp_path / "sweep" / "best").symlink_to(tmp_path)
+    with pytest.raises(RunDirectoryError, match="best: a link to"):
+        _sweep(tmp_path / "sweep", resume=True)
+
+
 def test_a_sweep_that_was_stopped_inside_a_trial_ends_as_one_that_was_not(tmp_path, monkeypatch):
     from leeward.training import sweep as module
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sysconfig
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from leeward.algorithm.parallel.env_shards import EnvList
 from leeward.backtest import statistics
 from leeward.backtest.baselines import buy_and_hold, cash
 from leeward.config.load import load_config
+from leeward.errors import EnvironmentFault
 from leeward.market import prepare
+from leeward.training import tasks
 from leeward.training.run_dir import RunDir
 from leeward.training.tasks import GymTask, _median, _windows, score_name
 from leeward.training.trainer import make_model, pick_up
@@ -138,3 +141,60 @@ def test_a_gym_run_goes_on_with_other_episodes_than_it_began_with(tmp_path):
     assert state["updates"] == 3 and model.num_timesteps == 96
     assert np.array_equal(model.env.reset(), again.env.reset())
     assert not np.array_equal(task.env(config.seed).reset(), again.env.reset())
+
+
+def trained_on(text, folder):
+    """(exit code, stdout, stderr) of training by a config of this text."""
+    (folder / "config.yaml").write_text(text)
+    return leeward_here("train", str(folder / "config.yaml"), "--run-dir", str(folder / "run"), *settings()[2:])
+
+
+def test_a_config_runs_no_module_that_merely_lies_there(tmp_path, monkeypatch):
+    (tmp_path / "planted.py").write_text("raise SystemExit('planted code was run')")
+    (tmp_path / "spread").mkdir()  # a package without __init__, which may be spread over folders
+    (tmp_path / "spread" / "planted.py").write_text("raise SystemExit('planted code was run')")
+    monkeypatch.syspath_prepend(tmp_path)  # as a notebook, or `python -m`, has the current directory
+    for module in ("planted", "spread.planted"):
+        code, _, err = trained_on(f"gym: {{id: '{module}:Thing-v0'}}", tmp_path)
+        assert code == 1 and "which is not of an installed package" in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_module_of_an_installed_package_is_imported_for_its_envs(tmp_path, monkeypatch):
+    (tmp_path / "of_a_package.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('OfAPackage-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))  # as if it were installed there
+    code, _, err = trained_on("gym: {id: 'of_a_package:OfAPackage-v0'}", tmp_path)
+    assert code == 0, err
+    assert GymTask(RunDir.open(tmp_path / "run").config()).make().spec.id == "OfAPackage-v0"
+
+
+@pytest.mark.parametrize(
+    ("gym", "words"),
+    [
+        ("{id: ':CartPole-v1'}", "'' is no name of a module"),
+        ("{id: '..x:CartPole-v1'}", "'..x' is no name of a module"),
+        ("{id: 'a:b:CartPole-v1'}", "'a:b' is no name of a module"),
+        ("{id: 'nowhere.at_all:CartPole-v1'}", "no module 'nowhere' is installed"),
+        ("{id: CartPole-v1, kwargs: {nope: 1}}", "cannot be made with {'nope': 1} (TypeError"),
+        ("{id: CartPole-v1, kwargs: {id: x}}", "cannot be made with {'id': 'x'} (TypeError"),
+        ("{id: CartPole-v1, kwargs: {max_episode_steps: 0}}", "(ValueError: Expect the `max_episode_steps`"),
+        ("{id: Blackjack-v1}", "Blackjack-v1 observes Tuple; expected one of Box"),
+    ],
+)
+def test_an_env_that_cannot_be_made_is_one_line_and_leaves_nothing_behind(gym, words, tmp_path):
+    code, _, err = trained_on(f"gym: {gym}", tmp_path)
+    assert code == 1 and words in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_episode_without_an_end_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(tasks, "_LONGEST_EPISODE", 30)
+    endless = [*GYM[1:], "gym.id=Pendulum-v1", "gym.kwargs={max_episode_steps: -1}"]
+    config = load_config(None, endless)
+    task = GymTask(config)
+    with pytest.raises(EnvironmentFault, match=r"not ended after 30 steps.*max_episode_steps"):
+        task.score(make_model(config, task.env(0)))

@@ -132,7 +132,7 @@ MUTANTS = [
     row(
         "true is a number",
         f"{BASE}:Frozen._plain_numbers",
-        "_holds_bool(plain) and not _takes_bool(cls, name)",
+        "_holds_bool(numbers) and not _takes_bool(cls, name)",
         "False",
         f"{LIVE}::test_a_wrong_value_is_refused_as_in_the_constructor_and_changes_nothing[gamma-True]",
         f"{LEARNER}::test_true_is_no_number_and_a_number_is_finite",

@@ -18,6 +18,41 @@ STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
     row(
+        "a population's checkpoints are removed wherever a link leads",
+        "training/population/population:Population.open",
+        "refuse_links((*own, *folder.glob('members/*'), *folder.glob('kept/*')))",
+        "pass",
+        "training/test_population_decisions.py::test_a_population_from_elsewhere_leads_to_nothing_outside_its_folder",
+    ),
+    row(
+        "a lock that is a pipe is waited for",
+        "training/run_dir:_open_lock",
+        "flags | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "flags",
+        f"{FILES}::test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_not_waited_for",
+    ),
+    row(
+        "a run without its record is a run",
+        "training/run_dir:RunDir.open",
+        "not run.run_file.is_file()",
+        "False",
+        f"{DAMAGED}::test_a_run_without_its_record_is_not_gone_on_with",
+    ),
+    row(
+        "a damaged last checkpoint keeps the best from its backtest",
+        "training/testing:Examination.__init__",
+        "CheckpointError",
+        "ZeroDivisionError",
+        f"{DAMAGED}::test_a_backtest_needs_the_best_checkpoint_and_says_that_the_last_one_is_damaged",
+    ),
+    row(
+        "a config runs what lies in the current directory",
+        "training/gym_envs:_import_installed",
+        "not any(_above(place, top).resolve() == folder for folder in folders)",
+        "False",
+        "training/test_tasks.py::test_a_config_runs_no_module_that_merely_lies_there",
+    ),
+    row(
         "a name is a formula",
         "backtest/files:_write_csv",
         "cell.startswith(_FORMULA)",
@@ -217,7 +252,7 @@ MUTANTS = [
     ),
     row(
         "links lead out of a run",
-        f"{RUN_DIR}:RunDir._refuse_links",
+        f"{RUN_DIR}:refuse_links",
         "path.is_symlink()",
         "False",
         f"{FILES}::test_a_link_that_leads_out_of_a_run_is_refused_and_nothing_is_written_or_removed_there",

@@ -39,7 +39,7 @@ def backtest_command(
         run.best_checkpoint()  # nothing to test: no need to read the bars first
         market = run.market(data, data_settings(settings))
         print_problems(console, market.bars)
-        examination = Examination(run, market, split)
+        examination = Examination(run, market, split, lambda line: say(console, line))
         if examination.opening is not None:
             say(console, _words(run, examination.opening))
         name = split if data is None else f"{Path(data).stem.replace(':', '-')}-{split}"

@@ -11,9 +11,9 @@ from leeward.config.load import load_config
 from leeward.errors import RunDirectoryError
 from leeward.market import prepare
 from leeward.report import write_report
+from leeward.training.gym_envs import check_gym
 from leeward.training.run_dir import RunDir, new_folder
-from leeward.training.sweep import Sweep
-from leeward.training.tasks import check_gym
+from leeward.training.sweep import Sweep, check_folder
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted
 
@@ -30,8 +30,10 @@ def sweep_command(file: Path, settings: list[str], run_dir: Path | None, *, tria
     else:
         market = prepare(config.data)  # a wrong file leaves nothing behind
     folder = run_dir or new_folder(Path("runs"), f"{file.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
-    sweep = Sweep(folder, config, market, resume=resume)
-    with RunDir(folder).locked():
+    check_folder(folder, resume=resume)
+    folder.mkdir(parents=True, exist_ok=True)
+    with RunDir(folder).locked():  # of two that start at once, one finds the sweep of the other
+        sweep = Sweep(folder, config, market, resume=resume)
         try:
             sweep.run(trials, lambda line: say(console, line))
         except (Interrupted, EndedAtOnce) as end:

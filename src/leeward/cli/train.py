@@ -23,9 +23,10 @@ from leeward.errors import ArgumentError, ConfigError, DataError
 from leeward.market import Market, load, prepare
 from leeward.report import write_report
 from leeward.training.checkpoints import newest_whole, read_steps, read_trainer_state
+from leeward.training.gym_envs import check_gym
 from leeward.training.mirrors import require
 from leeward.training.run_dir import RunDir, new_folder
-from leeward.training.tasks import EPISODES, check_gym, task_of
+from leeward.training.tasks import EPISODES, task_of
 from leeward.training.testing import backtest_run
 from leeward.training.trainer import EndedAtOnce, Interrupted, Progress, replay_one_update, train
 

@@ -24,13 +24,13 @@ from leeward.telemetry.metrics import (
     POPULATION_SCORE_WORST,
     TOTAL_TIMESTEPS,
 )
+from leeward.training.gym_envs import check_gym
 from leeward.training.logs import make_logger
 from leeward.training.population.best import SCHEDULE, keep_best, write_best
 from leeward.training.population.compare import leads
 from leeward.training.population.orders import Order, Outcome
 from leeward.training.population.population import Mode, Population, check
 from leeward.training.run_dir import RunDir, new_folder
-from leeward.training.tasks import check_gym
 from leeward.training.testing import backtest_run
 
 __all__ = ["Search", "tune_command"]

@@ -25,7 +25,8 @@ class Frozen(BaseModel):
         """NumPy's numbers are numbers; `true` is none, though Python counts with it, and neither is the text "1"."""
         plain = value.item() if isinstance(value, np.generic) else value
         name = str(info.field_name)
-        if _holds_bool(plain) and not _takes_bool(cls, name):
+        numbers = plain if not _takes_numbers_alone(cls, name) else [*_flat(plain)]
+        if _holds_bool(numbers) and not _takes_bool(cls, name):
             raise ValueError(f"expected a number or a text, got {_short(plain)}; true and false are neither")
         if _holds_text(plain) and _takes_numbers_alone(cls, name):
             raise ValueError(f"expected a number without quotes, got the text {_short(plain)}")
@@ -58,6 +59,14 @@ def _holds_bool(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_bool, value)))
 
 
+def _flat(value: Any) -> Iterator[Any]:
+    """A value, or what a dict has in it at any depth, keys included."""
+    for part in (*value, *value.values()) if isinstance(value, Mapping) else ():
+        yield from _flat(part)
+    if not isinstance(value, Mapping):
+        yield value
+
+
 def _holds_text(value: Any) -> bool:
     """Among the values, not the keys."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
@@ -66,8 +75,9 @@ def _holds_text(value: Any) -> bool:
 
 @cache
 def _takes_numbers_alone(model: type[BaseModel], field: str) -> bool:
-    annotation = model.model_fields[field].annotation
-    values = get_args(annotation)[1] if get_origin(annotation) is dict else annotation
+    values = model.model_fields[field].annotation
+    while get_origin(values) is dict:
+        values = get_args(values)[1]
     leaves = _leaves(values) - {type(None), Ellipsis}
     return bool(leaves) and leaves <= {int, float}
 

@@ -1,6 +1,6 @@
 """What a report is made of: the files of a run directory, each one optional but a backtest."""
 
-import json
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ import pandas as pd
 from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.backtest.robustness import RobustnessCurve, read_curve
+from leeward.durable import LARGEST_JSON, LARGEST_LOG, read_bounded, read_lines, read_object
 from leeward.errors import RunDirectoryError, one_line
-from leeward.telemetry.alerts import AlertRecord, read_alerts
+from leeward.telemetry.alerts import AlertRecord
 
 __all__ = ["ReportData", "load_run"]
 
@@ -52,15 +53,14 @@ def load_run(run_dir: Path) -> ReportData:
         raise RunDirectoryError(f"{run_dir}: no finished backtest in it; run `leeward backtest` first")
     names = [name for name in _SPLITS if name in found] + [name for name in found if name not in _SPLITS]
     config, run, audit = run_dir / "config.yaml", run_dir / "run.json", run_dir / "audit.json"
-    alerts = run_dir / "alerts.jsonl"
     return ReportData(
         name=run_dir.resolve().name,
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
         config=_text(config) if config.is_file() else None,
         progress=_progress(run_dir / "progress.csv"),
-        alerts=tuple(read_alerts(alerts)) if alerts.is_file() else (),
+        alerts=_lines(run_dir / "alerts.jsonl"),
         population=_lines(run_dir / "population.jsonl"),
-        run=_json(run, _text(run)) if run.is_file() else {},
+        run=_json(run) if run.is_file() else {},
         audit=_audit(audit) if audit.is_file() else None,
         robustness={name: curve for name in names if (curve := read_curve(run_dir / "backtest" / name)) is not None},
     )
@@ -70,21 +70,18 @@ def _progress(path: Path) -> pd.DataFrame | None:
     if not path.is_file() or not path.stat().st_size:
         return None
     try:
-        frame = pd.read_csv(path).astype(float)
+        frame = pd.read_csv(io.BytesIO(read_bounded(path, LARGEST_LOG))).astype(float)
     except ValueError as error:
         raise RunDirectoryError(f"{path}: not the log of a run ({one_line(error)}); delete or repair it") from None
     return frame if len(frame) > 1 else None  # one update is a point, not a curve
 
 
 def _lines(path: Path) -> tuple[dict[str, Any], ...]:
-    if not path.is_file():
-        return ()
-    lines = _text(path).splitlines()
-    return tuple(_json(f"{path} line {i}", line) for i, line in enumerate(lines, start=1) if line.strip())
+    return tuple(read_lines(path)) if path.is_file() else ()
 
 
 def _audit(path: Path) -> dict[str, Any]:
-    audit = _json(path, _text(path))
+    audit = _json(path)
     for name in ("findings", "passed", "not_run"):
         if not isinstance(audit.get(name), list):
             raise RunDirectoryError(f"{path}: {name} must be a list; run `leeward audit` again")
@@ -95,16 +92,13 @@ def _audit(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bounded(path, LARGEST_JSON).decode("utf-8")
     except UnicodeDecodeError as error:
         raise RunDirectoryError(f"{path}: byte {error.start} is not UTF-8 text; delete or repair it") from None
 
 
-def _json(where: object, text: str) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{where}: not JSON ({error}); delete or repair it") from None
-    if not isinstance(value, dict):
-        raise RunDirectoryError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    return value
+        return read_object(path)
+    except ValueError as error:
+        raise RunDirectoryError(f"{path}: {error}; restore it from a copy") from None

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from leeward.errors import RunDirectoryError
+from leeward.errors import RunDirectoryError, one_line
 from leeward.report.figure import Figure, Trace, color, numbers, plain
 from leeward.report.tables import Table
 
-__all__ = ["PopulationStory", "population_charts", "take_overs_table"]
+__all__ = ["PopulationStory"]
 
 Event = dict[str, Any]
 _MOST_ROWS = 40  # of the table
@@ -20,9 +20,11 @@ class PopulationStory:
     def __init__(self, events: Sequence[Event]) -> None:
         try:
             self._read(events)
-        except (LookupError, TypeError, ValueError) as error:
+            self.sentence, self.charts, self.table = _sentence(self), _charts(self), _take_overs(self)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunDirectoryError(
-                f"population.jsonl: not the events of a population ({type(error).__name__}: {error}); restore it"
+                f"population.jsonl: not the events of a population ({type(error).__name__}: {one_line(error)}); "
+                "restore it"
             ) from None
 
     def _read(self, events: Sequence[Event]) -> None:
@@ -34,6 +36,8 @@ class PopulationStory:
         self.exploits = kinds["exploit"]
         # (round, member) -> what it was told, and what it came to
         self.orders = {(each["round"], order["member"]): order for each in kinds["orders"] for order in each["orders"]}
+        if self.members > len({member for _, member in self.orders}):
+            raise ValueError(f"{self.members:,} members, and fewer that have orders")
         self.outcomes = {(each["round"], each["member"]): each["outcome"] for each in kinds["interval"]}
         self.compared = kinds["compared"][-1] if kinds["compared"] else None
         scored = {key: outcome["value"] for key, outcome in self.outcomes.items() if outcome["value"] is not None}
@@ -56,22 +60,20 @@ class PopulationStory:
             if whose == member:
                 yield self.orders[number, member], outcome
 
-    @property
-    def sentence(self) -> str:
-        words = f"{self.members} members, {len(self.exploits)} take-overs"
-        if self.mode == "replay":
-            words = f"{self.members} members that replay a schedule on fresh seeds"
-        text = f"{words}; scores are of validation. The line of the best is drawn strong."
-        if self.compared is None:
-            return text
-        ours, theirs = (self.compared[name]["score"] for name in ("population", "random"))
-        verdict = "better by a standard error or more" if self.compared["better"] else "no better"
-        return (
-            f"{text} At the same budget random search found {theirs:.4g}, the population {ours:.4g}: it is {verdict}."
-        )
+
+def _sentence(story: PopulationStory) -> str:
+    words = f"{story.members} members, {len(story.exploits)} take-overs"
+    if story.mode == "replay":
+        words = f"{story.members} members that replay a schedule on fresh seeds"
+    text = f"{words}; scores are of validation. The line of the best is drawn strong."
+    if story.compared is None:
+        return text
+    ours, theirs = (story.compared[name]["score"] for name in ("population", "random"))
+    verdict = "better by a standard error or more" if story.compared["better"] else "no better"
+    return f"{text} At the same budget random search found {theirs:.4g}, the population {ours:.4g}: it is {verdict}."
 
 
-def population_charts(story: PopulationStory) -> list[Figure]:
+def _charts(story: PopulationStory) -> list[Figure]:
     """Scores, the tree of take-overs, and one chart for each setting that was searched."""
     return [_scores(story), _tree(story), *(_setting(story, key) for key in story.searched)]
 
@@ -129,7 +131,7 @@ def _setting(story: PopulationStory, key: str) -> Figure:
     return Figure(name, plain(key), "as requested, and as the live objects said", drawn, layout, height=200)
 
 
-def take_overs_table(story: PopulationStory) -> Table | None:
+def _take_overs(story: PopulationStory) -> Table | None:
     """The last take-overs, with the settings they brought."""
     shown = story.exploits[-_MOST_ROWS:]
     if not shown:

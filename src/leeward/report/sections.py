@@ -7,7 +7,7 @@ from leeward.report.data import ReportData
 from leeward.report.figure import Figure
 from leeward.report.openings import seal_sentence
 from leeward.report.outlook_charts import outlook_charts
-from leeward.report.population_charts import PopulationStory, population_charts, take_overs_table
+from leeward.report.population_charts import PopulationStory
 from leeward.report.portfolio_charts import portfolio_charts
 from leeward.report.position_charts import choice_sentence, costs_chart, position_charts
 from leeward.report.returns_charts import (
@@ -109,8 +109,7 @@ def _population(main: ReportData) -> Section | None:
     if not main.population:
         return None
     story = PopulationStory(main.population)
-    figures = tuple(population_charts(story))
-    return Section("population", "Population", story.sentence, figures, take_overs_table(story))
+    return Section("population", "Population", story.sentence, tuple(story.charts), story.table)
 
 
 def _numbers(main: ReportData) -> Section:

@@ -5,12 +5,9 @@ import logging
 import math
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from leeward.errors import RunDirectoryError
-
-__all__ = ["Alert", "AlertRecord", "Severity", "announce", "read_alerts"]
+__all__ = ["Alert", "AlertRecord", "Severity", "announce"]
 
 AlertRecord = dict[str, Any]  # an alert as a file has it; one of another version may have other keys
 
@@ -55,30 +52,6 @@ class Alert:
 
 def _is_nonfinite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def read_alerts(path: Path) -> list[AlertRecord]:
-    """The lines of `alerts.jsonl`. Half a line at the end is what a killed run was about to write: it is left out."""
-    whole, _, last = path.read_bytes().rpartition(b"\n")
-    try:
-        lines = whole.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise RunDirectoryError(f"{path}: byte {error.start} is not UTF-8 text; delete or repair it") from None
-    found = [_record(f"{path} line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
-    try:
-        return [*found, _record("the last line", last.decode())] if last.strip() else found
-    except (UnicodeDecodeError, RunDirectoryError):
-        return found
-
-
-def _record(where: str, line: str) -> AlertRecord:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{where}: not JSON ({error}); delete or repair it") from None
-    if not isinstance(record, dict):
-        raise RunDirectoryError(f"{where}: expected an object, got {type(record).__name__}; delete or repair it")
-    return record
 
 
 _LEVELS = {"info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}

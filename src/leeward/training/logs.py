@@ -16,7 +16,7 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter, Logger
 from torch.utils.tensorboard import SummaryWriter
 
-from leeward.durable import naming, write_atomically
+from leeward.durable import LARGEST_LOG, naming, read_bounded, write_atomically
 from leeward.errors import RunDirectoryError
 from leeward.telemetry.alerts import Alert
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
@@ -80,7 +80,7 @@ class ProgressFile(KVWriter):
         if not path.is_file():
             return []
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_bounded(path, LARGEST_LOG).decode("utf-8")
             rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True))
             for row in rows:
                 _steps(row)

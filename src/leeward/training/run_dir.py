@@ -17,7 +17,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -29,12 +29,12 @@ import leeward
 from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
 from leeward.config.trading import DataConfig
-from leeward.durable import LARGEST_JSON, is_leftover, json_object, naming, put_back, sha256, write_atomically
+from leeward.durable import is_leftover, naming, put_back, read_object, sha256, write_atomically
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.market import Market, Scaler, fit_scaler, load, prepare
 from leeward.training.trained_on import TrainedOn
 
-__all__ = ["RunDir", "new_folder"]
+__all__ = ["RunDir", "new_folder", "refuse_links"]
 
 _VERSIONED = ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")
 _LARGEST_LOCK = 32  # bytes: a number of a process
@@ -55,6 +55,16 @@ def new_folder(parent: Path, name: str) -> Path:
             continue
         return path
     raise RunDirectoryError(f"{parent / name}: a thousand runs of this name began at once; choose a --run-dir")
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """What is written, cleared and removed in a run stays in it: a directory from elsewhere may hold links."""
+    for path in paths:
+        if path.is_symlink():
+            raise RunDirectoryError(
+                f"{path}: a link to {os.readlink(path)!r}; what belongs to a run lies in its directory: "
+                "replace the link by what it leads to, if you trust it"
+            )
 
 
 class RunDir:
@@ -107,18 +117,17 @@ class RunDir:
                 raise RunDirectoryError(f"{path}: a population; its best run is {path / 'best'}, when it has finished")
             raise RunDirectoryError(f"{path}: no run here (no config.yaml); `leeward train --run-dir {path}` makes one")
         run._refuse_links()
+        if not run.run_file.is_file():
+            raise RunDirectoryError(
+                f"{run.run_file}: missing, and with it the sums of the run's files and the openings of its test split; "
+                "restore it from a copy"
+            )
         return run
 
     def _refuse_links(self) -> None:
-        """What is written, cleared and removed in a run stays in it: a directory from elsewhere may hold links."""
         own = (self.lock_file, self.path / ".record-lock", self.checkpoints, self.best, self.tensorboard)
         below = (path for folder in (self.checkpoints, self.path / "backtest") for path in (folder, *folder.glob("*")))
-        for path in (*own, *below):
-            if path.is_symlink():
-                raise RunDirectoryError(
-                    f"{path}: a link to {os.readlink(path)!r}; what belongs to a run lies in its directory: "
-                    "replace the link by what it leads to, if you trust it"
-                )
+        refuse_links((*own, *below))
 
     def config(self) -> RunConfig:
         self._check_sum(self.config_file)
@@ -146,9 +155,9 @@ class RunDir:
         if not self.run_file.is_file():
             return {}
         try:
-            record = _read_object(self.run_file)
+            record = read_object(self.run_file)
         except ValueError as error:
-            raise RunDirectoryError(f"{self.run_file}: {error}; delete or repair it") from None
+            raise RunDirectoryError(f"{self.run_file}: {error}; restore it from a copy") from None
         for name, kind in _ENTRIES.items():
             if name in record and not isinstance(record[name], kind):
                 raise RunDirectoryError(
@@ -168,7 +177,7 @@ class RunDir:
         """run.json to read and to change. Other threads and processes wait meanwhile, so that no entry is lost."""
         # A file of its own: `locked` is held for hours, and run.json itself is replaced when it is written.
         lock = self.path / ".record-lock"
-        with lock.open("a") as file:
+        with _open_lock(lock) as file:
             _lock(file, fcntl.LOCK_EX)
             record = self.record()
             yield record
@@ -190,7 +199,7 @@ class RunDir:
                 f"{self.path}: no scaler.json, so nothing was trained here; run `leeward train` first"
             )
         try:
-            return Scaler.from_state(_read_object(self.scaler_file))
+            return Scaler.from_state(read_object(self.scaler_file))
         except (ValueError, KeyError, TypeError, CheckpointError) as error:
             raise RunDirectoryError(f"{self.scaler_file}: not a scaler ({error!r}); restore it from a copy") from None
 
@@ -339,7 +348,7 @@ class RunDir:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory for this process; the lock dies with the process, however it ends."""
-        with self.lock_file.open("a+") as file:
+        with _open_lock(self.lock_file) as file:
             try:
                 _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -387,6 +396,20 @@ class RunDir:
             )
 
 
+def _open_lock(path: Path) -> IO[str]:
+    """A file to lock, made where there is none: no link, whose target would be written to, and no pipe to wait for."""
+
+    def plain(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    try:
+        return open(path, "a+", opener=plain)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR, None):  # None: Python itself, of a pipe
+            raise
+        raise RunDirectoryError(f"{path}: not a lock of ours, but a link, a pipe or a folder; move it away") from None
+
+
 def _lock(file: IO[str], how: int) -> None:
     try:
         with naming(Path(file.name)):
@@ -398,11 +421,6 @@ def _lock(file: IO[str], how: int) -> None:
             f"{file.name}: this file system has no locks ({error.strerror}), so that two processes could write one "
             "run; put the run on a local disk"
         ) from None
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return json_object(file.read(LARGEST_JSON + 1))
 
 
 def _sign(file: IO[str]) -> None:

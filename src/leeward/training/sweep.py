@@ -5,6 +5,7 @@ trials/<n>/     the run of a trial
 best/           the run of the best trial, with the number of trials in its run.json
 """
 
+import json
 import math
 import os
 import shutil
@@ -18,55 +19,51 @@ from optuna.trial import TrialState
 from leeward.config.load import dump_config
 from leeward.config.run import RunConfig
 from leeward.config.tune import is_whole
-from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged, UnhealthyTraining
+from leeward.durable import read_lines, write_atomically
+from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged, UnhealthyTraining, one_line
 from leeward.market import Market
 from leeward.telemetry.alerts import Alert
 from leeward.training.checkpoints import load_model
-from leeward.training.run_dir import RunDir
+from leeward.training.run_dir import RunDir, refuse_links
 from leeward.training.tasks import Scored, task_of
 from leeward.training.trainer import Progress, Session, interruptible, learn, make_model, pick_up, seed_of
 
-__all__ = ["Sweep"]
+__all__ = ["Sweep", "check_folder"]
 
 _STUDY, _TRIALS, _BEST = "study.journal", "trials", "best"
 _FIRST = 5  # trials that are never pruned, because there is nothing to compare them with
 
 
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Whether a sweep may begin in a folder, or go on."""
+    found = (folder / _STUDY).exists()
+    if found and not resume:
+        raise RunDirectoryError(f"{folder}: holds a sweep already; go on with --resume, or choose another --run-dir")
+    if resume and not found:
+        raise RunDirectoryError(f"{folder}: no sweep here (no {_STUDY}); leave --resume out to begin one")
+    if not found and folder.exists() and any(path.name != ".lock" for path in folder.iterdir()):
+        raise RunDirectoryError(f"{folder}: holds something else; choose an empty or new --run-dir")
+    # Trials are trained below it, and `best` is removed when there is a better one.
+    refuse_links((*(folder / name for name in (_STUDY, _TRIALS, _BEST, f".{_BEST}.new")), *folder.glob("trials/*")))
+
+
 class Sweep:
-    """One search, in one folder."""
+    """One search, in one folder that is locked."""
 
     def __init__(self, folder: Path, config: RunConfig, market: Market | None, *, resume: bool) -> None:
         if config.tune is None or not config.tune.space:
             raise ConfigError("tune.space: names nothing to search; see docs/population.md for how to write it")
         self.folder, self.config, self.market = folder, config, market
-        self._check_folder(resume=resume)
+        check_folder(folder, resume=resume)
         folder.mkdir(parents=True, exist_ok=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        file = optuna.storages.journal.JournalFileBackend(str(folder / _STUDY))
-        self.study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(file),
-            study_name="leeward",
-            direction="maximize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=_FIRST, n_warmup_steps=_updates(config) // 3),
-            load_if_exists=True,
-        )
+        self.study = _study(folder / _STUDY, _updates(config) // 3)
         text = dump_config(config)
         if self.study.user_attrs.setdefault("config", text) != text:
             raise ConfigError(
                 f"{folder}: was begun with another config; resume it with that, or choose another --run-dir"
             )
         self.study.set_user_attr("config", text)
-
-    def _check_folder(self, *, resume: bool) -> None:
-        found = (self.folder / _STUDY).exists()
-        if found and not resume:
-            raise RunDirectoryError(
-                f"{self.folder}: holds a sweep already; go on with --resume, or choose another --run-dir"
-            )
-        if resume and not found:
-            raise RunDirectoryError(f"{self.folder}: no sweep here (no {_STUDY}); leave --resume out to begin one")
-        if not found and self.folder.exists() and any(self.folder.iterdir()):
-            raise RunDirectoryError(f"{self.folder}: holds something else; choose an empty or new --run-dir")
 
     def run(self, trials: int, said: Callable[[str], None]) -> None:
         """Until there are so many trials; one that was cut off goes on from its last checkpoint first."""
@@ -134,13 +131,37 @@ class Sweep:
         # Made elsewhere and renamed: what is called best/ is whole.
         new, target = self.folder / f".{_BEST}.new", self.folder / _BEST
         shutil.rmtree(new, ignore_errors=True)
-        shutil.copytree(self.folder / _TRIALS / f"{best.number:04d}", new, ignore=shutil.ignore_patterns(".*"))
+        shutil.copytree(
+            self.folder / _TRIALS / f"{best.number:04d}", new, symlinks=True, ignore=shutil.ignore_patterns(".*")
+        )
         RunDir.open(new).update_record(
             trials=len(self.study.trials), sweep={"trial": best.number, "score": best.value, "settings": best.params}
         )
         shutil.rmtree(target, ignore_errors=True)
         os.replace(new, target)
         return RunDir.open(target)
+
+
+def _study(path: Path, warmup: int) -> optuna.Study:
+    """The journal of a sweep, without what a process that was killed inside its last line left of it: Optuna would
+    write on behind that, and never read the file again."""
+    if path.is_file() and not path.read_bytes().endswith(b"\n"):
+        write_atomically(path, "".join(f"{json.dumps(entry)}\n" for entry in read_lines(path)))
+    elif path.is_file():
+        read_lines(path)
+    try:
+        file = optuna.storages.journal.JournalFileBackend(str(path))
+        return optuna.create_study(
+            storage=optuna.storages.JournalStorage(file),
+            study_name="leeward",
+            direction="maximize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=_FIRST, n_warmup_steps=warmup),
+            load_if_exists=True,
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        raise RunDirectoryError(
+            f"{path}: not the journal of a sweep ({type(error).__name__}: {one_line(error)}); restore it from a copy"
+        ) from None
 
 
 class _Trial(Session):

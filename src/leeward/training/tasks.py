@@ -2,12 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
@@ -16,20 +13,22 @@ from leeward.algorithm.parallel.env_shards import EnvList
 from leeward.algorithm.ppo import DistributionalPPO
 from leeward.backtest import BacktestResult, run_policy, statistics
 from leeward.config.run import RunConfig
-from leeward.config.tune import GymConfig, ScoreName
+from leeward.config.tune import ScoreName
 from leeward.env.sb3 import TradingVecEnv
-from leeward.errors import ConfigError
+from leeward.errors import EnvironmentFault
 from leeward.market import Market
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 from leeward.training.critic_check import critic_numbers
+from leeward.training.gym_envs import check_gym, make_gym
 from leeward.training.run_dir import RunDir
 from leeward.training.trade_metrics import EpisodeScore, Score, TradeMetrics, score_of
 
-__all__ = ["EPISODES", "GymTask", "MarketTask", "Scored", "Task", "check_gym", "score_name", "task_of"]
+__all__ = ["EPISODES", "GymTask", "MarketTask", "Scored", "Task", "score_name", "task_of"]
 
 WINDOWS = 8  # of the validation split, in which a population compares its members
 EPISODES = 20  # behind the score of an env of Gymnasium
+_LONGEST_EPISODE = 100_000  # steps: one without an end would be waited for without end
 _LEAST_RISK = 1e-12  # of an account that moves; below it are rounding errors
 _TAIL_STEPS = 32_768  # steps behind the deployed tail on train: some 1,600 in the worst 5 %
 _OTHER_SEEDS = 2**32  # the first seed of those episodes; training has seeds below
@@ -151,7 +150,7 @@ class GymTask:
     def __init__(self, config: RunConfig) -> None:
         assert config.gym is not None
         check_gym(config.gym)
-        self.config, self.make = config, partial(gymnasium.make, config.gym.id, **config.gym.kwargs)
+        self.config, self.make = config, partial(make_gym, config.gym)
 
     def bind(self, run: RunDir) -> None:
         """The config says it all."""
@@ -183,34 +182,22 @@ class GymTask:
         envs.seed(_OTHER_SEEDS)
         seen, memory, starts = envs.reset(), None, np.ones(EPISODES, dtype=bool)
         returns, lengths, going = np.zeros(EPISODES), np.zeros(EPISODES), np.ones(EPISODES, dtype=bool)
-        while going.any():
+        for _ in range(_LONGEST_EPISODE):
             actions, memory = agent.predict(seen, memory, starts, deterministic=True)  # type: ignore[arg-type]
             seen, rewards, starts, _ = envs.step(actions)
             returns += rewards * going
             lengths += going
             going &= ~starts
-        envs.close()
-        return returns, lengths
+            if not going.any():
+                envs.close()
+                return returns, lengths
+        raise EnvironmentFault(
+            f"an episode of the score has not ended after {_LONGEST_EPISODE:,} steps; give the env a time limit: "
+            "gym.kwargs.max_episode_steps"
+        )
 
     def rank(self, score: EpisodeScore) -> tuple[bool, float]:
         return True, score.mean_return if math.isfinite(score.mean_return) else -math.inf
-
-
-def check_gym(gym: GymConfig) -> None:
-    """An env that Gymnasium does not know is an error that names what it may be called."""
-    module, _, name = gym.id.rpartition(":")  # "package.module:Name-v0": the module that registers it
-    try:
-        if module:
-            import_module(module)
-        gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError) as error:
-        near = get_close_matches(name, gymnasium.registry, n=1)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"{error}; name the module that registers it: package.module:{name}"
-        )
-        raise ConfigError(f"gym.id: Gymnasium knows no {gym.id!r}; {hint}") from None
 
 
 def score_name(config: RunConfig) -> ScoreName:

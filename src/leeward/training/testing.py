@@ -1,16 +1,19 @@
 """Test a trained run on a split. The test split is sealed: every examination of it is recorded before it begins."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
+from leeward.algorithm.ppo import DistributionalPPO
 from leeward.backtest import Backtest, run_backtest
 from leeward.backtest.robustness import RobustnessCurve, robustness_curve
 from leeward.backtest.strategies import LAST_CHECKPOINT
 from leeward.config.run import RunConfig
 from leeward.env import best_clipped_linear
+from leeward.errors import CheckpointError
 from leeward.market import Market
 from leeward.training.checkpoints import load_model
 from leeward.training.run_dir import RunDir
@@ -24,19 +27,24 @@ _BOOTSTRAP_STREAM = 7  # keeps the backtest's draws apart from the training's, w
 class Examination:
     """The best checkpoint of a run on a split of `market`. To make one is one opening, however much it is asked then.
 
-    `opening` is what was recorded, None when the split holds no test bar of the run.
+    `opening` is what was recorded, None when the split holds no test bar of the run. `notice` is told when the last
+    checkpoint, which is shown beside the best, is damaged and therefore left out.
     """
 
     opening: Opening | None
 
-    def __init__(self, run: RunDir, market: Market, split: str) -> None:
+    def __init__(self, run: RunDir, market: Market, split: str, notice: Callable[[str], None] = warnings.warn) -> None:
         torch.set_num_threads(1)  # one observation at a time: more threads cost more than they give
         self._market, self._split, self._config = market, split, run.config()
         self._fingerprint = hashlib.sha256(run.config_file.read_bytes()).hexdigest()
         # Models first: a run without one opens nothing.
         self._agent = load_model(run.best_checkpoint())
-        last = run.checkpoint_list()[-1:]
-        self._beside = {LAST_CHECKPOINT: load_model(last[0])} if last else {}
+        last, self._beside = run.checkpoint_list()[-1:], dict[str, DistributionalPPO]()
+        try:
+            if last:
+                self._beside[LAST_CHECKPOINT] = load_model(last[0])
+        except CheckpointError as error:
+            notice(f"{error}. The best checkpoint is whole and is tested without the last one beside it.")
         window = market.split(split)
         end = window.start + window.n_decisions
         said = (past.seen(market.bars, window.start, end) for past in run.lineage())

@@ -15,10 +15,11 @@ from leeward.backtest import BacktestResult, run_policy
 from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.config.run import RunConfig
+from leeward.durable import read_lines
 from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import LeewardError, RunDirectoryError
 from leeward.market import Market
-from leeward.telemetry.alerts import AlertRecord, read_alerts
+from leeward.telemetry.alerts import AlertRecord
 from leeward.training.checkpoints import load_model, newest_whole, restore_env
 from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
@@ -153,4 +154,4 @@ def _alerts(run: RunDir) -> list[AlertRecord]:
     path = run.path / ALERTS
     if not path.is_file():
         raise CannotRun(f"there is no {ALERTS}: the run was trained by a version that wrote none")
-    return read_alerts(path)
+    return read_lines(path)

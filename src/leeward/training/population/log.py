@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from leeward.durable import naming, write_atomically
+from leeward.durable import naming, read_lines, write_atomically
 from leeward.errors import RunDirectoryError
 
 __all__ = ["FILE", "EventLog", "read_events"]
@@ -34,20 +34,11 @@ class EventLog:
 
 def read_events(path: Path) -> list[Event]:
     """Every whole line."""
-    if not path.is_file():
-        return []
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")
-    return [_event(path, number, line) for number, line in enumerate(lines, start=1)]
-
-
-def _event(path: Path, number: int, line: str) -> Event:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} line {number}: not JSON ({error}); restore the file from a copy") from None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        raise RunDirectoryError(f"{path} line {number}: expected an object with 'event', got {line:.80}")
-    return event
+    events = read_lines(path) if path.is_file() else []
+    for event in events:
+        if not isinstance(event.get("event"), str):
+            raise RunDirectoryError(f"{path}: expected objects with 'event', got {event!r:.80}; restore it from a copy")
+    return events
 
 
 def _line(event: Event) -> str:

@@ -42,9 +42,8 @@ class _Over(Exception):
 def carry_out(folder: Path, config: RunConfig, order: Order) -> Outcome:
     """Train a member of the population in `folder` for one interval; `config` is the member's own."""
     torch.set_num_threads(1)  # members share the cores
-    run = RunDir(folder / folder_of(order.member))
-    if not run.config_file.is_file():
-        run = RunDir.create(run.path, config)
+    path = folder / folder_of(order.member)
+    run = RunDir.open(path) if (path / "config.yaml").is_file() else RunDir.create(path, config)
     with _held(run):
         run.sweep()
         known = _known(folder / order.place)

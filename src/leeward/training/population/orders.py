@@ -1,13 +1,19 @@
 """What a member is told to do, and what came of it: plain data, as it stands in population.jsonl."""
 
+import json
 import math
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from leeward.training.population.compare import Standing
 from leeward.training.population.space import Settings
 
 __all__ = ["Order", "Outcome", "folder_of", "place_of"]
+
+_PLACE = r"members/\d{4,9}/checkpoints/\d{8,18}"
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,17 @@ class Order:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Order":
+        """What `as_dict` gave; ValueError where it is of another kind, or leads out of the population's folder."""
+        _ORDER.validate_json(json.dumps(values), strict=True)
+        order = cls(**values)
+        if min(order.member, order.round, order.begins, order.steps, order.updates) < 0:
+            raise ValueError(f"numbers of an order are 0 or more, got {order!r:.200}")
+        if order.start is not None and not re.fullmatch(_PLACE, order.start):
+            raise ValueError(f"start must be the place of a checkpoint of a member, got {order.start!r:.80}")
+        return order
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,12 @@ class Outcome:
     def from_dict(cls, values: dict[str, Any]) -> "Outcome":
         windows = tuple(math.nan if each is None else float(each) for each in values["windows"])
         value = math.nan if values["value"] is None else float(values["value"])
-        return cls(**(values | {"value": value, "windows": windows}))
+        found = values | {"value": value, "windows": windows}
+        _OUTCOME.validate_json(json.dumps(found), strict=True)
+        return cls(**found)
+
+
+_ORDER, _OUTCOME = TypeAdapter(Order), TypeAdapter(Outcome)  # which check, and do not convert
 
 
 def folder_of(member: int) -> str:

@@ -16,13 +16,13 @@ from leeward.config.load import dump_config
 from leeward.config.run import RunConfig
 from leeward.config.tune import SEARCHABLE, TuneConfig
 from leeward.config.yaml_text import read as read_yaml
-from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged
+from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged, one_line
 from leeward.telemetry import metrics
 from leeward.training.population.compare import Standing, better, take_overs
 from leeward.training.population.log import FILE, EventLog
 from leeward.training.population.orders import Order, Outcome
 from leeward.training.population.space import Settings, draw, explore
-from leeward.training.run_dir import RunDir
+from leeward.training.run_dir import RunDir, refuse_links
 from leeward.training.trainer import seed_of
 
 __all__ = ["Best", "Mode", "Population", "Rounds", "check"]
@@ -30,6 +30,7 @@ __all__ = ["Best", "Mode", "Population", "Rounds", "check"]
 Mode = Literal["population", "random", "replay"]
 # Seeds of members differ between modes, but for random search: it is what the same members come to by themselves.
 _STREAM: dict[Mode, int] = {"population": 0, "random": 0, "replay": 1}
+_MOST_MEMBERS = 100_000
 _MOST_CRASHES = 3  # of one order in one driver's life
 
 
@@ -75,9 +76,8 @@ class Population:
     def __init__(self, folder: Path, log: EventLog) -> None:
         self.folder, self.log = folder, log
         head = log.events[0]
-        self.config = RunConfig.read(head["config"], where=f"{log.path}: config")
-        self.members: int = head["members"]
-        self.mode: Mode = head["mode"]
+        self.config = RunConfig.read(head.get("config", {}), where=f"{log.path}: config")
+        self.members, self.mode = _size_and_mode(log.path, head)
         self.rounds = Rounds.of(self.config)
         self.round = -1
         self.orders: dict[int, Order] = {}  # of this round, by member
@@ -88,7 +88,13 @@ class Population:
         self._crashes: dict[int, int] = {}
         self._told: set[tuple[Any, ...]] = set()  # what the log says already
         for event in log.events:
-            self._fold(event)
+            try:
+                self._fold(event)
+            except (LookupError, TypeError, ValueError, OverflowError) as error:
+                raise RunDirectoryError(
+                    f"{log.path}: {event['event']!r:.80} is no event of this population ({type(error).__name__}: "
+                    f"{one_line(error)}); restore the file from a copy"
+                ) from None
         if self.round < 0:
             self._begin()
         elif not self.pending:  # a driver was killed before it had compared them
@@ -125,6 +131,9 @@ class Population:
     @classmethod
     def open(cls, folder: Path) -> "Population":
         """One that was begun; it goes on where its log ends."""
+        # Checkpoints are removed below `kept`, and members trained below `members`.
+        own = (folder / name for name in (FILE, "kept", "members", "best", ".best.new", "progress.csv", "tensorboard"))
+        refuse_links((*own, *folder.glob("members/*"), *folder.glob("kept/*")))
         log = EventLog(folder / FILE)
         if not log.events or log.events[0]["event"] != "population":
             raise RunDirectoryError(f"{folder}: no population here (no {FILE}); start one without --resume")
@@ -275,8 +284,13 @@ class Population:
             self._told.add(_key(event))
         match event["event"]:
             case "orders":
-                self.round, self.outcomes, self._crashes = event["round"], {}, {}
-                self.orders = {order["member"]: Order(**order) for order in event["orders"]}
+                if event["round"] != len(self.history):
+                    raise ValueError(f"orders of round {event['round']!r:.80} follow {len(self.history)} rounds")
+                self.round, self.outcomes, self._crashes = len(self.history), {}, {}
+                orders = [Order.from_dict(order) for order in event["orders"]]
+                self.orders = {order.member: order for order in orders}
+                if not all(0 <= member < self.members for member in self.orders):
+                    raise ValueError(f"members are 0 to {self.members - 1}, got {[*self.orders]!r:.80}")
                 self.history.append(self.orders)
             case "interval":
                 self._remember(event["member"], Outcome.from_dict(event["outcome"]))
@@ -303,6 +317,16 @@ def _key(event: dict[str, Any]) -> tuple[Any, ...]:
     return event["event"], event.get("round"), event.get("member")
 
 
+def _size_and_mode(path: Path, head: dict[str, Any]) -> tuple[int, Mode]:
+    members, mode = head.get("members"), head.get("mode")
+    if type(members) is not int or not 0 < members <= _MOST_MEMBERS or mode not in _STREAM:
+        raise RunDirectoryError(
+            f"{path}: expected 1 to {_MOST_MEMBERS:,} members and a mode of {', '.join(_STREAM)}, got "
+            f"{members!r:.80} and {mode!r:.80}; restore the file from a copy"
+        )
+    return members, mode
+
+
 def check(config: RunConfig, members: int, mode: Mode) -> None:
     """What must be said before Ray starts."""
     if config.tune is None or (mode != "replay" and not config.tune.space):
@@ -314,6 +338,8 @@ def check(config: RunConfig, members: int, mode: Mode) -> None:
         raise ConfigError(
             "tune.schedule: there is nothing to replay; `leeward tune` writes it to best/schedule.yaml of a population"
         )
+    if members > _MOST_MEMBERS:
+        raise ConfigError(f"--members {members}: at most {_MOST_MEMBERS:,}")
     if mode == "population" and members < 2:
         raise ConfigError(f"--members {members}: a population needs two members or more to compare")
     if config.ppo.n_jobs > 1:
