@@ -13,9 +13,11 @@ from torch import Tensor
 from leeward.algorithm.targets import Targets
 from leeward.config.settings import Settings
 from leeward.maths.nested import Memory, Observation, forget, map_observation
-from leeward.networks.action_distributions import GaussianHead
+from leeward.networks.action_distributions import GaussianHead, StateDependentHead
 from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.collector import as_tensors
+from leeward.rollout.rollout_state import RolloutState
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
@@ -23,6 +25,7 @@ __all__ = ["Weights", "Witness", "network_numbers", "rollout_looks", "target_loo
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
 _ACTIONS = 1024  # that are counted
+_FEW, _SURE = 32, 0.1  # draws below which nothing is said of them; a spread
 _DORMANT = 0.025  # of the mean activity of a layer's units (Sokar et al. 2023, arXiv:2302.12902, τ)
 _ENERGY = 0.99
 _TELLING = 10.0  # standard errors from which on a slope is told apart from 1; neighbouring steps share their noise
@@ -37,7 +40,7 @@ def _some(n: int, most: int) -> list[int]:
 @torch.no_grad()
 def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool) -> Numbers:
     """A sample of the rollout: what was seen and done in it, and whether the network still says the same of it."""
-    numbers = _seen(policy, rollout) | _done(policy, rollout)
+    numbers = _seen(policy, rollout) | _done(policy, rollout) | _drawn(policy, rollout)
     times, envs = _sample(rollout)
     n = len(times)
     begun = torch.nonzero(rollout.starts)[: _STARTS if rollout.memories else 0]  # (m, 2)
@@ -166,6 +169,36 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     return {}
 
 
+def _drawn(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
+    """Are the actions draws from the policy? Of draws the mean of −ln π is the entropy, and the likeliest action comes
+    as often as it is likely, up to a standard error."""
+    head = policy.action_head
+    if isinstance(head, StateDependentHead):  # it holds its noise for several steps
+        return {}
+    deployed = None if rollout.risk is None else rollout.risk.deployed
+    explores = torch.ones(rollout.shape[1], dtype=torch.bool) if deployed is None else ~deployed.cpu()
+    parameters = rollout.action_parameters[:, explores].flatten(0, 1)
+    some = _some(len(parameters), _ACTIONS) if len(parameters) else []
+    parameters, actions = parameters[some], rollout.actions[:, explores].flatten(0, 1)[some]
+    surprise = -rollout.log_probs[:, explores].flatten()[some] - head.joint_entropy(parameters)
+    surprise = surprise[surprise.isfinite()]  # one that is not is named by rules of its own
+    if len(surprise) < _FEW:
+        return {metrics.ACTION_SURPRISE: 0.0}
+    found = _standard_errors(surprise, float(surprise.std(correction=0)))
+    if head.choices:  # where all choices are as likely, −ln π is the entropy whichever is taken
+        best = head.mode(parameters)
+        likely = head.log_prob(parameters, best).exp()
+        spread = float((likely * (1.0 - likely)).mean().clamp(min=0.0).sqrt())
+        found = max(found, _standard_errors((actions == best).all(-1).float() - likely, spread))
+    return {metrics.ACTION_SURPRISE: found}
+
+
+def _standard_errors(excess: Tensor, spread: float) -> float:  # (n,)
+    """How far the mean is from 0. Where the policy is sure, what hardly ever comes is in no sample: its spread counts
+    as `_SURE` at least."""
+    return abs(float(excess.double().mean())) * math.sqrt(len(excess)) / max(spread, _SURE)
+
+
 @torch.no_grad()
 def target_looks(
     policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings, *, number: int
@@ -287,6 +320,7 @@ class Witness:
     def __init__(self, n_steps: int) -> None:
         self._times, self._now = set(_some(n_steps, _TIMES)), 0
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
+        self._behind = 0.0  # distance of the values behind the last step
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
 
     def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
@@ -294,14 +328,27 @@ class Witness:
             self._seen.append((self._now, np.array(rewards, np.float64), finished))
         self._now += 1
 
+    @torch.no_grad()
+    def follow(self, policy: ActorCritic, state: RolloutState, rollout: RolloutBuffer) -> None:
+        """Values behind the last step, again from where the envs are now; before anything is learned."""
+        envs = [env for env in _some(rollout.shape[1], _ENVS) if not state.starts[env]]
+        if not envs:
+            return
+        device = policy.device
+        seen = map_observation(lambda x: x[envs], as_tensors(state.observation, device))
+        latent = policy.critic_latent(seen, tuple(part[:, envs] for part in state.memory))
+        self._behind = _distance(policy.values(latent), rollout.raw_next_values[-1, envs])
+
     def compare(self, rollout: RolloutBuffer) -> Numbers:
-        off = 0.0
+        """Rewards and ends as they are stored; starts must be the ends of the steps before."""
+        off = float((rollout.starts[1:] != rollout.ended[:-1]).any())
         for t, rewards, finished in self._seen:
             stored, ended = rollout.rewards[t].cpu().numpy(), rollout.ended[t].cpu().numpy()
             off = max(off, float((np.abs(stored - rewards) / (1.0 + np.abs(rewards))).max()))
             off = max(off, float(not np.array_equal(np.flatnonzero(ended), finished)))
         known = int((rollout.ended & ~rollout.terminated).sum())
-        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: float(max(0, self.cut - known))}
+        cut = float(max(0, self.cut - known))
+        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut, metrics.VALUE_DEV: self._behind}
 
 
 def network_numbers(policy: ActorCritic, wanted: list[float]) -> Numbers:
