@@ -66,7 +66,7 @@ def without() -> Iterator[None]:
             (engine, "Weights", Nothing),
             (ppo, "Witness", Nothing),
             (BetweenUpdates, "look", lambda *a: {}),
-            (BetweenUpdates, "leave", lambda self, policy: self.forget_weights()),
+            (BetweenUpdates, "leave", lambda self: self.forget_weights()),
             (Updater, "_looked_at", lambda *a: None),
             (Guard, "watch", lambda self, numbers: {}),
         ):

@@ -126,7 +126,7 @@ MUTANTS = [
     row(
         "health: a weight that changed between two updates is not seen",
         "algorithm/between_updates:BetweenUpdates.look",
-        "float((_norms(policy) != self._weights).sum())",
+        "float((self._norms() != self._weights).sum())",
         "0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[a head is drawn anew]",
     ),

@@ -1,14 +1,14 @@
 """What must be as the update before left it: the weights, and what the features of an observation are like."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leeward.algorithm.parallel.process_group import ProcessGroup
 from leeward.errors import CheckpointError
-from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
@@ -24,7 +24,8 @@ _STILL = 1e9  # what a feature that varied and has one value now counts as
 class BetweenUpdates:
     """Owns what one update leaves for the next to be compared with."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters: list[Tensor] = list(parameters)
         self._weights: Tensor | None = None  # (parameters,) norms
         # (F,) each: updates in which a feature was different at most steps, and what is usual for it.
         self._varied = self._mean = self._log_spread = torch.empty(0)
@@ -34,17 +35,20 @@ class BetweenUpdates:
         self._weights = None
 
     @torch.no_grad()
-    def look(self, policy: ActorCritic, rollout: RolloutBuffer, group: ProcessGroup) -> Numbers:
+    def look(self, rollout: RolloutBuffer, group: ProcessGroup) -> Numbers:
         """Before an update; of the envs of all processes."""
         moved = 0.0
         if self._weights is not None:
-            moved = float((_norms(policy) != self._weights).sum())
+            moved = float((self._norms() != self._weights).sum())
         return {metrics.WEIGHTS_MOVED: moved, metrics.OBS_CHANGED: self._features(rollout, group)}
 
     @torch.no_grad()
-    def leave(self, policy: ActorCritic) -> None:
+    def leave(self) -> None:
         """After an update."""
-        self._weights = _norms(policy)
+        self._weights = self._norms()
+
+    def _norms(self) -> Tensor:  # (parameters,)
+        return torch.stack(torch._foreach_norm(self._parameters))
 
     def _features(self, rollout: RolloutBuffer, group: ProcessGroup) -> float:
         """How many times the mean or the spread of a feature is beyond what is usual for it; only of those that differ
@@ -99,7 +103,3 @@ def _sample(rollout: RolloutBuffer, group: ProcessGroup) -> Tensor | None:  # (n
         return None
     features = torch.cat([group.columns(part[times])[:, envs] for part in flat], -1)  # (t, b, F)
     return features.transpose(0, 1).flatten(0, 1).float()
-
-
-def _norms(policy: ActorCritic) -> Tensor:  # (parameters,)
-    return torch.stack(torch._foreach_norm([p.detach() for p in policy.parameters()]))

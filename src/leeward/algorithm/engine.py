@@ -96,7 +96,7 @@ class Engine:
             max_consecutive_skips=settings.max_consecutive_skips,
         )
         self.updater = Updater(policy, pipeline)
-        self.between = BetweenUpdates()
+        self.between = BetweenUpdates(policy.parameters())
         self.put_in_force(settings, 1.0)
 
     # --- settings ---------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Engine:
     def learn_from(self, rollout: RolloutBuffer, targets: Targets, now: Round, threads: TwoThreads) -> Numbers:
         """One update, and what follows from it; returns all that was measured."""
         policy, group = self.policy, now.group
-        since = self.between.look(policy, rollout, group)
+        since = self.between.look(rollout, group)
         inputs, numbers = self.prepare(rollout, targets, now)
         before = Weights(policy)
         policy.set_training_mode(True)
@@ -243,7 +243,7 @@ class Engine:
         numbers = group.combine(numbers) | result.numbers | since
         if self.state_adversary is not None:
             numbers[metrics.ADVERSARY_EPSILON] = 0.0 if inputs.attack is None else inputs.attack.epsilon
-        self.between.leave(policy)
+        self.between.leave()
         numbers |= before.changes() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
         control = self._control(result, inputs.weights, now)
         return numbers | critics_ratio(numbers) | control | self._adapt(rollout, now)

@@ -176,11 +176,12 @@ def _drawn(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     if isinstance(head, StateDependentHead):  # it holds its noise for several steps
         return {}
     deployed = None if rollout.risk is None else rollout.risk.deployed
-    explores = torch.ones(rollout.shape[1], dtype=torch.bool) if deployed is None else ~deployed.cpu()
-    parameters = rollout.action_parameters[:, explores].flatten(0, 1)
-    some = _some(len(parameters), _ACTIONS) if len(parameters) else []
-    parameters, actions = parameters[some], rollout.actions[:, explores].flatten(0, 1)[some]
-    surprise = -rollout.log_probs[:, explores].flatten()[some] - head.joint_entropy(parameters)
+    parts = [rollout.action_parameters, rollout.actions, rollout.log_probs]
+    if deployed is not None:  # these take the likeliest
+        parts = [part[:, ~deployed] for part in parts]
+    every = max(1, parts[2].numel() // _ACTIONS)
+    parameters, actions, log_probs = (part.flatten(0, 1)[::every] for part in parts)
+    surprise = -log_probs - head.joint_entropy(parameters)
     surprise = surprise[surprise.isfinite()]  # one that is not is named by rules of its own
     if len(surprise) < _FEW:
         return {metrics.ACTION_SURPRISE: 0.0}
