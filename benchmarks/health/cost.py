@@ -23,7 +23,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from leeward import DistributionalPPO
 from leeward.algorithm import engine, ppo
+from leeward.algorithm.between_updates import BetweenUpdates
 from leeward.algorithm.guard import Guard
+from leeward.algorithm.update import Updater
 
 HERE = Path(__file__).parent
 PAIRS, WARM = 16, 2
@@ -43,6 +45,9 @@ class Nothing:
     def step(self, *arguments: Any) -> None:
         """Nothing is written down."""
 
+    def follow(self, *arguments: Any) -> None:
+        """Nothing is computed again."""
+
     def compare(self, rollout: Any) -> dict[Any, float]:
         return {}
 
@@ -60,6 +65,9 @@ def without() -> Iterator[None]:
             (engine, "network_numbers", lambda *a, **k: {}),
             (engine, "Weights", Nothing),
             (ppo, "Witness", Nothing),
+            (BetweenUpdates, "look", lambda *a: {}),
+            (BetweenUpdates, "leave", lambda self: self.forget_weights()),
+            (Updater, "_looked_at", lambda *a: None),
             (Guard, "watch", lambda self, numbers: {}),
         ):
             stack.enter_context(mock.patch.object(owner, name, instead))

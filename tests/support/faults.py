@@ -83,6 +83,7 @@ class SickEnv(gymnasium.Env[Any, Any]):
             seen[:] = self.knobs["shows"]
         seen[1] *= self.knobs.get("unit", 1.0)
         seen[2] += self.knobs.get("trend", 0.0) * self.steps
+        seen *= np.float32(self.knobs.get("tiny", 1.0))
         if self.knobs.pop("nan", False):
             seen[3] = np.nan
         return seen
@@ -314,6 +315,41 @@ def _one_seed(model: DistributionalPPO, stack: ExitStack) -> None:
         env.unwrapped.rng, env.unwrapped.last = np.random.default_rng(7), np.zeros(5, np.float32)
 
 
+def _partly_blind(right: Callable[[], Any]) -> Any:
+    observation, *rest = right()
+    observation[:, 1:3] = 0.0
+    return observation, *rest
+
+
+def _every_target(right: Callable[..., Any], values: Any, wanted: Any, **keywords: Any) -> Any:
+    """What a broadcast of (B,) against (B, 1) comes to: every value is compared with every target."""
+    mixed = torch.randperm(values.shape[0] * values.shape[1])
+    tables = [None if table is None else table.flatten(0, 1)[mixed].reshape(table.shape) for table in wanted]
+    return right(values, tuple(tables), **keywords)
+
+
+def _never_cleared(model: DistributionalPPO, stack: ExitStack) -> None:
+    """Every step is made with the sum of all gradients so far."""
+    pipeline = model.engine.updater.pipeline
+    total = [torch.zeros_like(parameter) for parameter in pipeline.parameters]
+
+    def wrong(right: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        for parameter, summed in zip(pipeline.parameters, total, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.copy_(summed.add_(parameter.grad))
+        return right(*arguments, **keywords)
+
+    method(lambda m: pipeline, "apply", wrong)(model, stack)
+
+
+def _weights_shrink(model: DistributionalPPO, stack: ExitStack) -> None:
+    """After every step of the optimiser something else writes to the weights."""
+    hook = model.policy.optimizer.register_step_post_hook(
+        lambda optimizer, *_: torch._foreach_mul_([p.detach() for p in model.policy.parameters()], 0.999)
+    )
+    stack.callback(hook.remove)
+
+
 def _statistics_lost(model: DistributionalPPO) -> None:
     assert model.policy.observation_normaliser is not None
     for statistic in model.policy.observation_normaliser.buffers():
@@ -343,6 +379,9 @@ FAULTS = (
     Fault("costs that are not numbers", knob(cost=float("nan")), "trade/costs_dropped", ("costs_dropped",), 0),
     Fault("one env object in every slot", _one_env_object, "", ("environment_fault",), 0),
     Fault("every env has the same seed", _one_seed, "rollout/envs_alike", ("envs_alike",), 2),
+    Fault("a part of the observation is always 0", method(lambda m: m.env, "step_wait", _partly_blind),
+          "rollout/obs_changed", ("feature_changed",), 2),
+    Fault("observations scaled to nothing", knob(tiny=1e-5), "rollout/obs_largest", ("observation_tiny",), 2),
     # What is remembered and stored
     Fault("bootstrap from the reset observation", rollout(_bootstrap_from_the_reset), "rollout/bootstrap_from_reset",
           ("bootstrap_from_reset",), 0),
@@ -359,6 +398,14 @@ FAULTS = (
           "train/ratio_first_minibatch_max_dev", ("ratio_not_one",), 0),
     Fault("swapped critics", rollout(lambda b: b.raw_values.copy_(b.raw_values.flip(-2))),
           "rollout/value_dev", ("value_not_reproduced",), 0),
+    Fault("no value behind the last step", rollout(lambda b: b.raw_next_values[-1].zero_()),
+          "rollout/value_dev", ("value_not_reproduced",), 0),
+    Fault("actions without noise", method(lambda m: m.policy.action_head, "act",
+          lambda right, latent, noise, masks: right(latent, None, masks)), "rollout/action_surprise",
+          ("actions_not_drawn",), 1),
+    Fault("discrete actions without noise", method(lambda m: m.policy.action_head, "act",
+          lambda right, latent, noise, masks: right(latent, None, masks)), "rollout/action_surprise",
+          ("actions_not_drawn",), 1, setup=DISCRETE),
     Fault("values of another env", rollout(lambda b: b.raw_values.copy_(b.raw_values.roll(1, 1))),
           "rollout/value_dev", ("value_not_reproduced",), 0),
     Fault("time limit treated as an end", patch("leeward.rollout.collector._truncated", lambda right, *a: []),
@@ -426,6 +473,24 @@ FAULTS = (
     Fault("a clip range of nothing", setting(clip_range=1e-7), "train/clip_fraction", ("policy_clipped",), 2),
     Fault("bounds far outside of the policy's noise", lambda model, stack: None, "rollout/action_spread",
           ("actions_unscaled",), 1, at=1, setup={"bound": 1000.0}, twin={}),
+    Fault("every value is compared with every target", method(lambda m: m.policy.critic, "loss", _every_target),
+          "train/gradient_dev", ("gradient_mismatch",), 0),
+    Fault("gradients are never cleared", _never_cleared, "train/gradient_dev", ("gradient_mismatch",), 1),
+    Fault("an entropy bonus with the wrong sign", patch("leeward.algorithm.update.policy_losses",
+          lambda right, *a: (lambda found: replace(found, loss=2.0 * found.policy - found.loss))(right(*a))),
+          "train/gradient_dev", ("gradient_mismatch",), 0, setup={"ent_coef": 0.01}),
+    Fault("the optimiser steps twice", method(lambda m: m.policy.optimizer, "step",
+          lambda right, *a: (right(*a), right(*a))[1]), "train/optimizer_step_dev", ("optimizer_step_mismatch",), 0),
+    Fault("weights shrink after every step", _weights_shrink,
+          "train/optimizer_step_dev", ("optimizer_step_mismatch",), 0),
+    Fault("a head is drawn anew", weights(lambda m: m.policy.action_head.net.reset_parameters()),
+          "train/weights_moved", ("weights_changed_outside",), 0),
+    Fault("the same minibatch all the time", method(lambda m: m.engine.updater, "_turns",
+          lambda right, *a: (lambda found: iter([found[0]] * len(found)))(list(right(*a)))),
+          "train/rollout_used", ("rollout_left_out",), 0),
+    Fault("every epoch in the same order", method(lambda m: m.engine.updater, "_turns",
+          lambda right, inputs, sequences, rng: right(inputs, sequences, np.random.default_rng(0))),
+          "train/minibatches_repeated", ("minibatches_repeated",), 1),
     # What comes of it
     Fault("collapsed entropy", weights(_only_one_action), "train/policy_entropy",
           ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),

@@ -131,6 +131,27 @@ MUTANTS = [
         f"{GALLERY}::test_a_fault_is_named_in_time[rewards are stored one step late]",
     ),
     row(
+        "health: no step is computed a second time",
+        "algorithm/update:Updater._looked_at",
+        "inputs.number % 2",
+        "-1",
+        f"{GALLERY}::test_a_fault_is_named_in_time[gradients are never cleared]",
+    ),
+    row(
+        "health: a weight that changed between two updates is not seen",
+        "algorithm/between_updates:BetweenUpdates.look",
+        "float((self._norms() != self._weights).sum())",
+        "0.0",
+        f"{GALLERY}::test_a_fault_is_named_in_time[a head is drawn anew]",
+    ),
+    row(
+        "health: a feature that stands still is as usual",
+        "algorithm/between_updates:BetweenUpdates._features",
+        "torch.where(still, torch.full((), _STILL), beyond)",
+        "beyond",
+        f"{GALLERY}::test_a_fault_is_named_in_time[a part of the observation is always 0]",
+    ),
+    row(
         "health: a whole last line without its end is lost",
         "durable:read_lines",
         "[*found, json_object(last)]",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from leeward.algorithm import schedules
+from leeward.algorithm.between_updates import BetweenUpdates
 from leeward.algorithm.entropy import EntropySchedule
 from leeward.algorithm.health_numbers import Weights, network_numbers, rollout_looks, target_looks
 from leeward.algorithm.kl_stop import KLPenaltyController
@@ -95,6 +96,7 @@ class Engine:
             max_consecutive_skips=settings.max_consecutive_skips,
         )
         self.updater = Updater(policy, pipeline)
+        self.between = BetweenUpdates(policy.parameters())
         self.put_in_force(settings, 1.0)
 
     # --- settings ---------------------------------------------------------------------------------------------------
@@ -216,6 +218,7 @@ class Engine:
         inputs = UpdateInputs(
             rollout,
             targets.advantages,
+            targets.samples,
             prepare_value_targets(policy.critic, targets.samples, change, weights),
             weights,
             plan,
@@ -230,15 +233,17 @@ class Engine:
     def learn_from(self, rollout: RolloutBuffer, targets: Targets, now: Round, threads: TwoThreads) -> Numbers:
         """One update, and what follows from it; returns all that was measured."""
         policy, group = self.policy, now.group
+        since = self.between.look(rollout, group)
         inputs, numbers = self.prepare(rollout, targets, now)
         before = Weights(policy)
         policy.set_training_mode(True)
         result = self.updater.run(inputs, now.shuffle(), threads)
         policy.set_training_mode(False)
         group.check_replicas(policy.state_dict().values(), now.number)
-        numbers = group.combine(numbers) | result.numbers
+        numbers = group.combine(numbers) | result.numbers | since
         if self.state_adversary is not None:
             numbers[metrics.ADVERSARY_EPSILON] = 0.0 if inputs.attack is None else inputs.attack.epsilon
+        self.between.leave()
         numbers |= before.changes() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
         control = self._control(result, inputs.weights, now)
         return numbers | critics_ratio(numbers) | control | self._adapt(rollout, now)
@@ -327,6 +332,7 @@ class Engine:
 
     def adopt_units(self) -> None:
         """Go on from the units that came with weights from elsewhere."""
+        self.between.forget_weights()
         self.critic_unit.returns.adopt(self.policy.critic.unit)
         if self.risk_control is not None:
             self.risk_control.adopt_units()
@@ -336,6 +342,7 @@ class Engine:
         owners = {
             "returns": self.critic_unit.returns,
             "entropy": self.entropy_schedule,
+            "features": self.between,
             "kl_penalty": self.kl_controller,
             "finite_guard": self.updater.pipeline.guard,
             "risk": self.risk_control,

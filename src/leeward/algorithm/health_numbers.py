@@ -15,9 +15,11 @@ from torch import Tensor
 from leeward.algorithm.targets import Targets
 from leeward.config.settings import Settings
 from leeward.maths.nested import Memory, Observation, forget, map_observation
-from leeward.networks.action_distributions import GaussianHead
+from leeward.networks.action_distributions import GaussianHead, StateDependentHead
 from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.collector import as_tensors
+from leeward.rollout.rollout_state import RolloutState
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
@@ -25,6 +27,7 @@ __all__ = ["Weights", "Witness", "network_numbers", "rollout_looks", "target_loo
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
 _ACTIONS = 1024  # that are counted
+_FEW, _SURE = 32, 0.1  # draws below which nothing is said of them; a spread
 _DORMANT = 0.025  # of the mean activity of a layer's units (Sokar et al. 2023, arXiv:2302.12902, τ)
 _ENERGY = 0.99
 _TELLING = 10.0  # standard errors from which on a slope is told apart from 1; neighbouring steps share their noise
@@ -40,7 +43,7 @@ def _some(n: int, most: int) -> Tensor:  # (m,) int64
 @torch.no_grad()
 def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool) -> Numbers:
     """A sample of the rollout: what was seen and done in it, and whether the network still says the same of it."""
-    numbers = _seen(policy, rollout) | _done(policy, rollout)
+    numbers = _seen(policy, rollout) | _done(policy, rollout) | _drawn(policy, rollout)
     times, envs = _sample(rollout)
     n = len(times)
     begun = torch.nonzero(rollout.starts)[: _STARTS if rollout.memories else 0]  # (m, 2)
@@ -169,6 +172,37 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     return {}
 
 
+def _drawn(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
+    """Are the actions draws from the policy? Of draws the mean of −ln π is the entropy, and the likeliest action comes
+    as often as it is likely, up to a standard error."""
+    head = policy.action_head
+    if isinstance(head, StateDependentHead):  # it holds its noise for several steps
+        return {}
+    deployed = None if rollout.risk is None else rollout.risk.deployed
+    parts = [rollout.action_parameters, rollout.actions, rollout.log_probs]
+    if deployed is not None:  # these take the likeliest
+        parts = [part[:, ~deployed] for part in parts]
+    every = max(1, parts[2].numel() // _ACTIONS)
+    parameters, actions, log_probs = (part.flatten(0, 1)[::every] for part in parts)
+    surprise = -log_probs - head.joint_entropy(parameters)
+    surprise = surprise[surprise.isfinite()]  # one that is not is named by rules of its own
+    if len(surprise) < _FEW:
+        return {metrics.ACTION_SURPRISE: 0.0}
+    found = _standard_errors(surprise, float(surprise.std(correction=0)))
+    if head.choices:  # where all choices are as likely, −ln π is the entropy whichever is taken
+        best = head.mode(parameters)
+        likely = head.log_prob(parameters, best).exp()
+        spread = float((likely * (1.0 - likely)).mean().clamp(min=0.0).sqrt())
+        found = max(found, _standard_errors((actions == best).all(-1).float() - likely, spread))
+    return {metrics.ACTION_SURPRISE: found}
+
+
+def _standard_errors(excess: Tensor, spread: float) -> float:  # (n,)
+    """How far the mean is from 0. Where the policy is sure, what hardly ever comes is in no sample: its spread counts
+    as `_SURE` at least."""
+    return abs(float(excess.double().mean())) * math.sqrt(len(excess)) / max(spread, _SURE)
+
+
 @torch.no_grad()
 def target_looks(
     policy: ActorCritic, rollout: RolloutBuffer, targets: Targets, settings: Settings, *, number: int
@@ -294,6 +328,7 @@ class Witness:
     def __init__(self, n_steps: int) -> None:
         self._times, self._now = set(_some(n_steps, _TIMES).tolist()), 0
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
+        self._behind = 0.0  # distance of the values behind the last step
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
 
     def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
@@ -301,17 +336,31 @@ class Witness:
             self._seen.append((self._now, np.array(rewards, np.float64), finished))
         self._now += 1
 
+    @torch.no_grad()
+    def follow(self, policy: ActorCritic, state: RolloutState, rollout: RolloutBuffer) -> None:
+        """Values behind the last step, again from where the envs are now; before anything is learned."""
+        envs = [env for env in _some(rollout.shape[1], _ENVS).tolist() if not state.starts[env]]
+        if not envs:
+            return
+        device = policy.device
+        seen = map_observation(lambda x: x[envs], as_tensors(state.observation, device))
+        latent = policy.critic_latent(seen, tuple(part[:, envs] for part in state.memory))
+        self._behind = _distance(policy.values(latent), rollout.raw_next_values[-1, envs])
+
     def compare(self, rollout: RolloutBuffer) -> Numbers:
+        """Rewards and ends as they are stored; starts must be the ends of the steps before."""
         times = [t for t, *_ in self._seen]
         given, stored = np.stack([rewards for _, rewards, _ in self._seen]), rollout.rewards[times].cpu().numpy()
         off = float((np.abs(stored - given) / (1.0 + np.abs(given))).max())
         ended = np.zeros(given.shape, bool)
         for row, (_, _, finished) in zip(ended, self._seen, strict=True):
             row[finished] = True
-        if not np.array_equal(ended, rollout.ended[times].cpu().numpy()):
+        same = np.array_equal(ended, rollout.ended[times].cpu().numpy())
+        if not same or not torch.equal(rollout.starts[1:], rollout.ended[:-1]):
             off = max(off, 1.0)
         known = int((rollout.ended & ~rollout.terminated).sum())
-        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: float(max(0, self.cut - known))}
+        cut = float(max(0, self.cut - known))
+        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut, metrics.VALUE_DEV: self._behind}
 
 
 def network_numbers(policy: ActorCritic, wanted: list[float]) -> Numbers:

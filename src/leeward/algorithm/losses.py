@@ -102,6 +102,7 @@ class ValueLosses:
     """The critics' terms, sums over real steps; `per_critic` (C,) keeps the critics apart."""
 
     loss: Tensor  # what is minimised
+    values: Tensor  # (L, S, C, N), detached: the raw outputs it is of
     per_critic: Tensor
     per_critic_unclipped: Tensor
     per_critic_clipped: Tensor | None
@@ -222,6 +223,7 @@ def value_losses(
         loss = loss + weights.risk_weight * heads
     return ValueLosses(
         loss=loss,
+        values=evaluation.values.detach(),
         per_critic=per_critic,
         per_critic_unclipped=per_critic if clipped is None else total(unclipped),
         per_critic_clipped=None if clipped is None else total(clipped),

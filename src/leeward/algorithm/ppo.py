@@ -396,6 +396,7 @@ class DistributionalPPO(BaseAlgorithm):
     def _begin(self, *, fresh: bool) -> None:
         """All processes begin with what was learned so far; `fresh`: from envs that were just reset."""
         assert self.collector is not None
+        self.engine.between.forget_weights()
         if fresh:
             self.collector.reset(cast(RawObservation, self._last_obs))
             if self.engine.risk_control is not None:
@@ -441,6 +442,7 @@ class DistributionalPPO(BaseAlgorithm):
         witness = self._fill(rollout, noise, hold, callback)
         if witness is None:
             return None
+        witness.follow(self.policy, collector.state, rollout)
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)
         callback.on_rollout_end()
@@ -514,7 +516,9 @@ class DistributionalPPO(BaseAlgorithm):
         numbers |= self.engine.predicted_tails(self.collector.state)
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
-        numbers |= self.processes.group.combine(collected.witness.compare(collected.rollout))
+        given = self.processes.group.combine(collected.witness.compare(collected.rollout))
+        given[metrics.VALUE_DEV] = max(given.get(metrics.VALUE_DEV, 0.0), numbers.get(metrics.VALUE_DEV, 0.0))
+        numbers |= given
         self._n_updates += self.settings.n_epochs
         numbers[metrics.N_UPDATES] = self._n_updates
         self.n_rollouts += 1

@@ -24,6 +24,7 @@ from leeward.algorithm.losses import (
 from leeward.algorithm.parallel.process_group import SINGLE_PROCESS, ProcessGroup
 from leeward.algorithm.risk_constraint import RiskTargets
 from leeward.algorithm.state_adversary import Attack
+from leeward.algorithm.step_looks import StepLook
 from leeward.algorithm.two_threads import TwoThreads
 from leeward.algorithm.update_metrics import PolicyStatistics, UpdateResult, add_gradients, add_losses, add_start
 from leeward.maths import policy_loss
@@ -38,6 +39,7 @@ from leeward.telemetry.tally import Tally
 
 __all__ = ["UpdateInputs", "UpdatePlan", "Updater"]
 
+_TELLING = 6  # sequences that are not drawn twice in the same order
 _DIFFERENT_IN_TRAINING = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm, nn.RReLU)
 
 
@@ -61,6 +63,7 @@ class UpdateInputs:
 
     rollout: RolloutBuffer
     advantages: Tensor  # (T, B), normalised
+    samples: Tensor  # (T, B, M), of the return: what `targets` hold in the critics' own form
     targets: ValueTargets
     weights: Coefficients
     plan: UpdatePlan
@@ -95,10 +98,11 @@ class Updater:
         memory = rollout.memory_before(times, envs)
         tally, stopped_in = Tally(), plan.n_epochs
         statistics = PolicyStatistics(self.policy.action_head, inputs.weights.clip_range)
+        steps, looked_at = 0, self._looked_at(inputs)
+        turns = _Turns(rollout.rewards.numel())
         for epoch in range(plan.n_epochs):
             if epoch > 0 and plan.refresh_memory and memory:
                 memory = self._refreshed(rollout, sequences, memory)
-            used = 0
             for number, batch in enumerate(self._turns(inputs, sequences, rng)):
                 first = epoch == 0 and number == 0
                 if first and batch is not None and self.drops_out:
@@ -106,14 +110,19 @@ class Updater:
                 if first and batch is not None:
                     self._measure_pulls(inputs, batch, memory, tally)
                 look = first and not self.drops_out
-                if not self._minibatch(inputs, batch, memory, tally, statistics, threads, look=look):
+                again = None
+                if steps == looked_at:
+                    again = StepLook(self.policy, rollout, inputs.advantages, inputs.samples, inputs.weights)
+                steps += 1
+                if not self._minibatch(inputs, batch, memory, tally, statistics, threads, look=look, again=again):
                     stopped_in = epoch
                     break
-                used += 0 if batch is None else batch.n_real
+                turns.add(batch, epoch, number)
             statistics.flush(tally)
             if stopped_in == epoch:
                 break
-            tally.add(metrics.ROLLOUT_USED, used / rollout.rewards.numel())
+            tally.add(metrics.ROLLOUT_USED, turns.used())
+        tally.add(metrics.MINIBATCHES_REPEATED, turns.repeated)
         numbers = inputs.group.combine(tally.read(), tally.weights())
         numbers[metrics.KL_STOP_EPOCH] = float(stopped_in)
         if isinstance(self.policy.optimizer, UtilityOptimizer):
@@ -125,6 +134,11 @@ class Updater:
             kl_exact=numbers.get(metrics.KL_EXACT),
             risk_grad_norm=numbers.get(metrics.RISK_GRAD_NORM),
         )
+
+    def _looked_at(self, inputs: UpdateInputs) -> int | None:
+        """Which step is computed a second time: the first and the second in turns, since an update may have but one,
+        and what is wrong with a sum of gradients shows in the second only."""
+        return None if inputs.attack is not None else inputs.number % 2  # what an adversary adds is not known here
 
     def _turns(self, inputs: UpdateInputs, sequences: Sequences, rng: np.random.Generator) -> Iterator[Batch | None]:
         """The minibatches of an epoch, as many in every process; None where this one has no sequence left."""
@@ -148,10 +162,12 @@ class Updater:
         threads: TwoThreads,
         *,
         look: bool,
+        again: StepLook | None,
     ) -> bool:
         """One optimiser step, from one or several micro-batches; False when the KL stop ends the update before it.
 
-        `look`: nothing has been learned yet, so the ratios must be 1. All that decides here is summed over processes.
+        `look`: nothing has been learned yet, so the ratios must be 1; `again`: the step is computed a second time. All
+        that decides here is summed over processes.
         """
         for parameter in self.pipeline.parameters:
             parameter.grad = None
@@ -164,7 +180,11 @@ class Updater:
             statistics.add(rows, actor, losses.policy, finite)
             if not finite:
                 tally.add(metrics.SKIPPED_MINIBATCHES, 1.0)
+                if again is not None:
+                    again.spoil()
                 continue
+            if again is not None:
+                again.add(part, actor.action_parameters, losses.value.values, inputs.targets, own)
             add_losses(tally, rows, losses)
             used += rows.n_real
             if inputs.plan.target_kl is not None:
@@ -182,8 +202,15 @@ class Updater:
             grads = [p.grad for p in self.pipeline.parameters if p.grad is not None]
             torch._foreach_mul_(grads, n_real / used)
         report = self.pipeline.apply(inputs.number, max_grad_norm=inputs.plan.max_grad_norm)
+        optimizer = self.policy.optimizer
+        if again is not None:
+            again.judge(report, optimizer, inputs.group, own / n_real, scaled=bool(self.pipeline.stages))
         if report.step:
-            self.policy.optimizer.step()
+            optimizer.step()
+        if again is not None:
+            again.stepped()
+            for metric, value in again.numbers.items():
+                tally.add(metric, value)
         add_gradients(tally, self.pipeline.groups, report, n_real, skips_count=inputs.group.rank == 0)
         return True
 
@@ -313,6 +340,37 @@ class Updater:
                 now[:, envs] = new
         self.policy.set_training_mode(True)
         return fresh
+
+
+class _Turns:
+    """Whether the minibatches of an update hold every step once in an epoch, and others than the epoch before."""
+
+    def __init__(self, n_steps: int) -> None:
+        self._n_steps = n_steps
+        self._order: Tensor | None = None  # the sequences of the first minibatch before
+        self._counted, self._rows = 0, list[Tensor]()
+        self.repeated = 0.0  # 1 if two first minibatches were the same
+
+    def add(self, batch: Batch | None, epoch: int, number: int) -> None:
+        if number == 0:
+            self._counted = 0
+            self._rows.clear()
+        if batch is None:
+            return
+        self._counted += batch.n_real
+        if epoch == 0:
+            self._rows.append(batch.rows[batch.mask])
+        # Of a few sequences the same may come twice by chance, and a minibatch of all is always the same.
+        if number == 0 and len(batch.sequences) >= _TELLING and batch.n_real < 0.9 * self._n_steps:
+            before, self._order = self._order, batch.sequences
+            if before is not None:
+                self.repeated = max(self.repeated, float(torch.equal(before, batch.sequences)))
+
+    def used(self) -> float:
+        """Share of the rollout's steps that the epoch went through, in the first exactly once."""
+        if not self._rows:
+            return self._counted / self._n_steps
+        return float((torch.bincount(torch.cat(self._rows)) == 1).sum()) / self._n_steps
 
 
 def _micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:

@@ -646,6 +646,20 @@ OBS_LARGEST = _looks(
     "largest root mean square of a feature, as the network reads it",
     combine="max",
 )
+OBS_CHANGED = _looks(
+    "rollout/obs_changed",
+    "times what is usual",
+    "largest factor by which the spread of a feature, or the distance of its mean, is beyond what it was in the "
+    "updates before; 1e9 where one that varied at most steps has a single value now",
+    combine="max",
+)
+ACTION_SURPRISE = _looks(
+    "rollout/action_surprise",
+    "standard errors",
+    "distance of the mean of −ln π of the actions taken from the mean entropy, or of how often the likeliest of "
+    "discrete ones is taken from its probability: 0 but for chance if they are draws, or below 32 steps; no gSDE",
+    combine="max",
+)
 ENVS_ALIKE = _looks(
     "rollout/envs_alike", "fraction", "of several envs the share that show what the first shows, step by step"
 )
@@ -663,7 +677,8 @@ EPISODES_CUT_UNSEEN = _looks(
 RECORD_DEV = _looks(
     "rollout/record_dev",
     "reward",
-    "largest distance of stored rewards and ends of episodes from those that the envs gave, on a sample of steps",
+    "largest distance of stored rewards and ends of episodes from those that the envs gave, on a sample of steps; 1 "
+    "where a step begins an episode and the one before has not ended, or the other way round",
     combine="max",
 )
 NORMALISER_COUNT = _looks(
@@ -675,7 +690,8 @@ NORMALISER_COUNT = _looks(
 VALUE_DEV = _looks(
     "rollout/value_dev",
     "critic's raw unit",
-    "largest distance of stored values from those computed again, or from their predecessors' successors, on a sample",
+    "largest distance of stored values from those computed again, or from their predecessors' successors, on a sample "
+    "and behind the last step",
     combine="max",
 )
 RESET_DEV = _looks(
@@ -704,12 +720,38 @@ SURROGATE_DIRECTION = _looks(
 ROLLOUT_USED = _looks(
     "train/rollout_used",
     "fraction",
-    "share of the rollout's steps that an epoch went through, if no KL stop ended it",
+    "share of the rollout's steps that an epoch went through (the first: exactly once), if no KL stop ended it",
+)
+MINIBATCHES_REPEATED = _looks(
+    "train/minibatches_repeated",
+    "0/1",
+    "1 if the first minibatch of an epoch is that of the epoch before; of six sequences or more, not of all",
+    combine="max",
+)
+GRADIENT_DEV = _looks(
+    "train/gradient_dev",
+    "–",
+    "largest distance of the gradients of the heads' biases, as the optimiser gets them, from those computed again "
+    "from the rollout, over their size; of one minibatch, without an adversary",
+    combine="max",
+)
+OPTIMIZER_STEP_DEV = _looks(
+    "train/optimizer_step_dev",
+    "–",
+    "largest distance of the heads' biases after a step from where Adam's formula leads, over the step; of one step "
+    "of Adam or AdamW, without an adversary",
+    combine="max",
 )
 PARAMETERS_UNCHANGED = _looks(
     "train/parameters_unchanged",
     "count",
     "parameters (tensors of weights) that may learn and are the same after an update",
+    combine="max",
+)
+WEIGHTS_MOVED = _looks(
+    "train/weights_moved",
+    "count",
+    "parameters (tensors of weights) that are not what the update before left",
     combine="max",
 )
 UPDATE_RATIO = _looks(

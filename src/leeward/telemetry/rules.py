@@ -119,6 +119,11 @@ def _mean_off(history: History) -> Reading | None:
     return Reading(abs(mean), m.ADVANTAGES_NORM_MEAN.name)
 
 
+def _acts_freely(history: History) -> bool:
+    """Features that follow the actions stand still where these do."""
+    return (history.get(m.ACTION_AT_BOUND) or 0.0) < 0.9 and (history.get(m.TOP_ACTION_SHARE) or 0.0) < 0.9
+
+
 def _drift(history: History) -> Reading | None:
     """The largest move of a normaliser that is there."""
     own = (m.OBS_NORM_MEAN_DRIFT, m.OBS_NORM_STD_DRIFT)
@@ -358,9 +363,41 @@ _TABLE = (
     Rule(
         "rollout_left_out", "warn", (m.ROLLOUT_USED,), largest(m.ROLLOUT_USED), 0.99, "below",
         what="share of the rollout that an epoch went through",
-        cause="minibatches that do not cover the rollout: a loop that ends early, or indices of a part alone",
+        cause="minibatches that do not cover the rollout: a loop that ends early, indices of a part alone, or drawn "
+              "with replacement",
         remedy=_REPORT,
         check="train/rollout_used is 1 in a sound run",
+    ),
+    Rule(
+        "minibatches_repeated", "warn", (m.MINIBATCHES_REPEATED,), largest(m.MINIBATCHES_REPEATED), 0.5, "above",
+        what="an epoch begins with the same minibatch as the one before",
+        cause="the rollout is not shuffled, or by a generator that is seeded anew each time",
+        remedy=_REPORT,
+        check="print the indices of the first minibatch of two epochs",
+        persistence=2,
+    ),
+    Rule(
+        "weights_changed_outside", "warn", (m.WEIGHTS_MOVED,), largest(m.WEIGHTS_MOVED), 0.5, "above",
+        what="parameters that are not what the update before left",
+        cause="something wrote to the weights between two updates: a file that was loaded, a copy or an average of "
+              "other weights, a reset, noise",
+        remedy="look at callbacks and wrappers; for weights from elsewhere use model.set_parameters, which says so",
+        check="compare policy.state_dict() at the end of an update with that at the start of the next",
+    ),
+    Rule(
+        "gradient_mismatch", "error", (m.GRADIENT_DEV,), largest(m.GRADIENT_DEV), 0.01, "above",
+        what="distance of a gradient, as the optimiser gets it, from the same computed again from the rollout",
+        cause="the loss is not that of its settings (a sign, a weight, targets or a mask of other rows), or gradients "
+              "are not cleared, changed or scaled on their way to the optimiser",
+        remedy="look at a loss, hook or stage of your own; else " + _REPORT,
+        check="train/gradient_dev is below 1e-3 in a sound run",
+    ),
+    Rule(
+        "optimizer_step_mismatch", "error", (m.OPTIMIZER_STEP_DEV,), largest(m.OPTIMIZER_STEP_DEV), 0.01, "above",
+        what="distance of weights after an optimiser step from where Adam leads, over the step",
+        cause="the optimiser steps twice or not at all, or something else writes to the weights within an update",
+        remedy="look for a second optimiser, a hook, or a weight clip of your own; else " + _REPORT,
+        check="train/optimizer_step_dev is below 1e-3 in a sound run",
     ),
     Rule(
         "gradient_clip_broken", "error", (m.GRAD_NORM_POST_CLIP_MAX_OF,), _clipped, 1.0 + 1e-5, "above",
@@ -591,6 +628,15 @@ _TABLE = (
         least=_MANY,
     ),
     Rule(
+        "actions_not_drawn", "warn", (m.ACTION_SURPRISE,), largest(m.ACTION_SURPRISE), 8.0, "above",
+        what="how unlike draws from the policy the actions taken are, in standard errors",
+        cause="actions are not draws from the policy that is learned: taken without noise, by another temperature, "
+              "or with the same noise at every step; or log-probabilities are not those of the distribution",
+        remedy="look at what stands between the policy and the env, and at a distribution of your own",
+        check="rollout/action_surprise is below 5 in a sound run",
+        persistence=2,
+    ),
+    Rule(
         "imitation_outweighs", "warn", (m.BC_LOSS_RATIO,), largest(m.BC_LOSS_RATIO), 1.0, "above",
         what="gradient norm of the AWR term over that of the surrogate",
         cause="imitation of the rollout's own actions outweighs the policy gradient",
@@ -617,6 +663,26 @@ _TABLE = (
         check="the standard deviation of each feature over a rollout",
         persistence=10,
         least=_MANY,
+    ),
+    Rule(
+        "feature_changed", "warn", (m.OBS_CHANGED, m.OBS_CONSTANT, m.ACTION_AT_BOUND, m.TOP_ACTION_SHARE),
+        only_if(_acts_freely, largest(m.OBS_CHANGED)), 50.0, "above",
+        what="how many times the spread or the mean of a feature is beyond what was usual for it",
+        cause="a feature came to be another thing in the middle of the run: it stands still, has another unit, or is "
+              "filled with a default where it is missing",
+        remedy="look at what the env shows since this update",
+        check="mean and standard deviation of each feature, update by update",
+        persistence=2,
+    ),
+    Rule(
+        "observation_tiny", "warn", (m.OBS_LARGEST, m.OBS_CONSTANT),
+        only_if(lambda h: (h.get(m.OBS_CONSTANT) or 0.0) < 0.999, largest(m.OBS_LARGEST)), 1e-3, "below",
+        what="largest root mean square of a feature, as the network reads it",
+        cause="observations that are next to nothing beside the network's weights: scaled twice, such as by 1/255, or "
+              "in a unit that is far too large",
+        remedy="normalize_observations=True, VecNormalize, or scale them in the env",
+        check="mean and standard deviation of each feature",
+        persistence=2,
     ),
     Rule(
         "observation_repeated", "warn", (m.OBS_REPEATED,), largest(m.OBS_REPEATED), 0.95, "above",
