@@ -174,6 +174,7 @@ def test_every_owner_of_a_state_comes_back(tmp_path):
     model.save(tmp_path / "m")
     kept = {name: owner.state_dict() for name, owner in model.owners().items()}
     names = {"returns", "entropy", "kl_penalty", "finite_guard", "risk", "adversary", "counters", "episodes", "health"}
+    names |= {"features"}
     assert kept.keys() == read_checkpoint(tmp_path / "m")[0]["state"].keys() == names
     fresh = build("MlpLstmPolicy", Restorable(3, "box"), **arguments).owners()
     assert all(fresh[name].state_dict() != kept[name] for name in names), "each has moved"

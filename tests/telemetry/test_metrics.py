@@ -224,7 +224,7 @@ def looked_at_closely() -> dict[str, list[float]]:
 
     keep = Keep()
     model.set_logger(Logger(None, [keep]))
-    learn(model, 11, Look(mischief))
+    learn(model, 12, Look(mischief))
     return keep.values
 
 

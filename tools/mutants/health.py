@@ -133,22 +133,22 @@ MUTANTS = [
     row(
         "health: no step is computed a second time",
         "algorithm/update:Updater._looked_at",
-        "inputs.number % 2",
+        "inputs.number // 2 % 2",
         "-1",
         f"{GALLERY}::test_a_fault_is_named_in_time[gradients are never cleared]",
     ),
     row(
         "health: a weight that changed between two updates is not seen",
-        "algorithm/between_updates:BetweenUpdates.look",
-        "float((self._norms() != self._weights).sum())",
+        f"{LOOKS}:Weights.begin",
+        "float(np.logical_or.reduceat(self._before != self._left, self._begins).sum())",
         "0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[a head is drawn anew]",
     ),
     row(
         "health: a feature that stands still is as usual",
-        "algorithm/between_updates:BetweenUpdates._features",
-        "torch.where(still, torch.full((), _STILL), beyond)",
-        "beyond",
+        "algorithm/feature_memory:FeatureMemory.look",
+        "_STILL",
+        "0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[a part of the observation is always 0]",
     ),
     row(
@@ -188,7 +188,7 @@ MUTANTS = [
     ),
     row(
         "health: the order of the critics is not looked at",
-        f"{LOOKS}:rollout_looks",
+        f"{LOOKS}:computed_again",
         "max(_distance(values, stored), _break(rollout, times[:n], envs[:n]))",
         "_distance(values.mean(-2), stored.mean(-2))",
         f"{GALLERY}::test_a_fault_is_named_in_time[swapped critics]",

@@ -249,7 +249,7 @@ def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[
         model.policy.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the network that the arguments describe: {error}") from None
-    model.engine.between.forget_weights()
+    model.engine.weights.forget()
     lacking = [name for name in _ALWAYS_OWNED if name not in manifest["state"]]
     if lacking:
         raise CheckpointError(f"a damaged checkpoint: its state lacks {', '.join(lacking)}")

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from leeward.algorithm import schedules
-from leeward.algorithm.between_updates import BetweenUpdates
 from leeward.algorithm.entropy import EntropySchedule
-from leeward.algorithm.health_numbers import Weights, network_numbers, rollout_looks, target_looks
+from leeward.algorithm.feature_memory import FeatureMemory
+from leeward.algorithm.health_numbers import Weights, computed_again, network_numbers, rollout_looks, target_looks
 from leeward.algorithm.kl_stop import KLPenaltyController
 from leeward.algorithm.live_settings import read_setting
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
@@ -96,7 +96,7 @@ class Engine:
             max_consecutive_skips=settings.max_consecutive_skips,
         )
         self.updater = Updater(policy, pipeline)
-        self.between = BetweenUpdates(policy.parameters())
+        self.weights, self.features = Weights(policy), FeatureMemory()
         self.put_in_force(settings, 1.0)
 
     # --- settings ---------------------------------------------------------------------------------------------------
@@ -210,8 +210,10 @@ class Engine:
         if isinstance(policy.optimizer, UtilityOptimizer):
             policy.optimizer.generator = now.shared_stream(streams.OPTIMIZER)
         policy.set_training_mode(False)
-        looks = rollout_looks(policy, rollout, rank_too=now.number % _RANK_EVERY == 0)
+        looks = rollout_looks(policy, rollout) | {metrics.OBS_CHANGED: self.features.look(rollout, group)}
         looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
+        if now.number % 2 == 1:  # in turns with the step that `StepLook` computes again
+            looks |= computed_again(policy, rollout, rank_too=now.number % _RANK_EVERY == 1)
         change = self.critic_unit.follow(policy, targets.samples, rollout, plan, group)
         weights = self._coefficients(now.remaining, group.n_envs(B))
         numbers = looks | targets.numbers | change.numbers
@@ -233,9 +235,8 @@ class Engine:
     def learn_from(self, rollout: RolloutBuffer, targets: Targets, now: Round, threads: TwoThreads) -> Numbers:
         """One update, and what follows from it; returns all that was measured."""
         policy, group = self.policy, now.group
-        since = self.between.look(rollout, group)
+        since = self.weights.begin()
         inputs, numbers = self.prepare(rollout, targets, now)
-        before = Weights(policy)
         policy.set_training_mode(True)
         result = self.updater.run(inputs, now.shuffle(), threads)
         policy.set_training_mode(False)
@@ -243,8 +244,7 @@ class Engine:
         numbers = group.combine(numbers) | result.numbers | since
         if self.state_adversary is not None:
             numbers[metrics.ADVERSARY_EPSILON] = 0.0 if inputs.attack is None else inputs.attack.epsilon
-        self.between.leave()
-        numbers |= before.changes() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
+        numbers |= self.weights.end() | network_numbers(policy, schedules.learning_rates(self.settings, now.remaining))
         control = self._control(result, inputs.weights, now)
         return numbers | critics_ratio(numbers) | control | self._adapt(rollout, now)
 
@@ -332,7 +332,7 @@ class Engine:
 
     def adopt_units(self) -> None:
         """Go on from the units that came with weights from elsewhere."""
-        self.between.forget_weights()
+        self.weights.forget()
         self.critic_unit.returns.adopt(self.policy.critic.unit)
         if self.risk_control is not None:
             self.risk_control.adopt_units()
@@ -342,7 +342,7 @@ class Engine:
         owners = {
             "returns": self.critic_unit.returns,
             "entropy": self.entropy_schedule,
-            "features": self.between,
+            "features": self.features,
             "kl_penalty": self.kl_controller,
             "finite_guard": self.updater.pipeline.guard,
             "risk": self.risk_control,

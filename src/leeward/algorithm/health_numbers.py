@@ -23,9 +23,10 @@ from leeward.rollout.rollout_state import RolloutState
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
-__all__ = ["Weights", "Witness", "network_numbers", "rollout_looks", "target_looks"]
+__all__ = ["Weights", "Witness", "computed_again", "network_numbers", "rollout_looks", "stride", "target_looks"]
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
+_TARGET_ENVS = 4  # whose advantages and targets are
 _ACTIONS = 1024  # that are counted
 _FEW, _SURE = 32, 0.1  # draws below which nothing is said of them; a spread
 _DORMANT = 0.025  # of the mean activity of a layer's units (Sokar et al. 2023, arXiv:2302.12902, τ)
@@ -40,10 +41,22 @@ def _some(n: int, most: int) -> Tensor:  # (m,) int64
     return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)))
 
 
+def stride(n: int, most: int) -> int:
+    """Every how many-th of n makes up to `most`; such a part of a table costs nothing."""
+    return -(-n // most)
+
+
 @torch.no_grad()
-def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool) -> Numbers:
-    """A sample of the rollout: what was seen and done in it, and whether the network still says the same of it."""
-    numbers = _seen(policy, rollout) | _done(policy, rollout) | _drawn(policy, rollout)
+def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
+    """What was seen and done in a rollout, on a sample of it."""
+    return _seen(policy, rollout) | _done(policy, rollout)
+
+
+@torch.no_grad()
+def computed_again(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool) -> Numbers:
+    """Whether the network still says of a sample what it said in the rollout, how many of its units do, and whether
+    actions are drawn from what it says."""
+    numbers = _drawn(policy, rollout)
     times, envs = _sample(rollout)
     n = len(times)
     begun = torch.nonzero(rollout.starts)[: _STARTS if rollout.memories else 0]  # (m, 2)
@@ -115,21 +128,25 @@ def _rank(latent: Tensor) -> int:  # (n, H)
 def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     """Observations: features that stand still or are far too large, steps that repeat."""
     T, B = rollout.shape
-    times, envs = _some(T, 8 * _TIMES)[:, None], _some(B, _ENVS)
-    sample = map_observation(lambda x: x[times, envs], rollout.observations)
+    k, n = stride(T, 8 * _TIMES), stride(B, _ENVS)
+    sample = map_observation(lambda x: x[::k, ::n], rollout.observations)
     numbers = {metrics.OBS_LARGEST: _largest(policy, sample)}
     features = np.concatenate([_rows(part) for part in _parts(sample)], -1)  # (t, b, F)
-    numbers[metrics.OBS_CONSTANT] = float((features == features[:1, :1]).all((0, 1)).mean())
-    if len(envs) > 1:
-        numbers[metrics.ENVS_ALIKE] = float((features[:, 1:] == features[:, :1]).all((0, 2)).mean())
+    # Most features differ between the first step and the last, and most envs in the last: the rest is looked at whole.
+    still = features[0, 0] == features[-1, -1]
+    still[still] = (features[..., still] == features[0, 0, still]).all((0, 1))
+    numbers[metrics.OBS_CONSTANT] = float(still.mean())
+    if B > 1:
+        alike = (features[-1, 1:] == features[-1, 0]).all(-1)
+        alike[alike] = (features[:, 1:][:, alike] == features[:, :1]).all((0, 2))
+        numbers[metrics.ENVS_ALIKE] = float(alike.mean())
     cut = rollout.ended[:-1] & ~rollout.terminated[:-1]
     if bool(cut.any()):
         same = (rollout.raw_next_values[:-1][cut] == rollout.raw_values[1:][cut]).flatten(1).all(-1)
         numbers[metrics.BOOTSTRAP_FROM_RESET] = float(same.float().mean())
-    after = times[1:]  # the first is step 0
-    goes_on = ~rollout.starts[after, envs].cpu().numpy()
+    goes_on = ~rollout.starts[k::k, ::n].cpu().numpy()
     if goes_on.any():
-        earlier = map_observation(lambda x: x[after - 1, envs], rollout.observations)
+        earlier = map_observation(lambda x: x[k - 1 : -1 : k, ::n], rollout.observations)
         before = np.concatenate([_rows(part) for part in _parts(earlier)], -1)
         numbers[metrics.OBS_REPEATED] = float((features[1:] == before).all(-1)[goes_on].mean())
     return numbers
@@ -158,10 +175,10 @@ def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     """Actions: one that is always taken, or bounds that are always met."""
     actions, head = rollout.actions.flatten(0, 1), policy.action_head
     if head.choices:
-        some = actions[_some(len(actions), _ACTIONS)].long()
-        one = some.shape[1] == 1
-        counts = torch.bincount(some[:, 0]) if one else torch.unique(some, dim=0, return_counts=True)[1]
-        return {metrics.TOP_ACTION_SHARE: float(counts.max()) / len(some)}
+        taken = actions[:: stride(len(actions), _ACTIONS)].long()
+        one = taken.shape[1] == 1
+        counts = torch.bincount(taken[:, 0]) if one else torch.unique(taken, dim=0, return_counts=True)[1]
+        return {metrics.TOP_ACTION_SHARE: float(counts.max()) / len(taken)}
     if isinstance(head, GaussianHead) and not policy.squash_output:
         moved = (head.to_env(actions).reshape(actions.shape) != actions).float().mean()
         numbers = {metrics.ACTION_AT_BOUND: float(moved)}
@@ -209,13 +226,13 @@ def target_looks(
 ) -> Numbers:
     """Do advantages and value targets follow from this rollout, by the settings' discount? Of some envs, others in the
     next update: `number` is this one's. By NumPy: nothing of the engine's own arithmetic."""
-    critic, n_envs = policy.critic, rollout.shape[1]
-    envs = slice(None) if n_envs <= _ENVS else (_some(n_envs, _ENVS) + number) % n_envs
-    raw_values, raw_next = rollout.raw_values[:, envs], rollout.raw_next_values[:, envs]
+    critic, every = policy.critic, stride(rollout.shape[1], _TARGET_ENVS)
+    envs = slice(number % every, None, every)
+    means, following = (critic.means(raw[:, envs]) for raw in (rollout.raw_values, rollout.raw_next_values))
     rewards, terminated, ended = rollout.rewards[:, envs], rollout.terminated[:, envs], rollout.ended[:, envs]
     steps = _Steps(_numpy(rewards), terminated.cpu().numpy(), ended.cpu().numpy(), settings.gamma, settings.gae_lambda)
-    values, raw = _numpy(critic.pessimistic(raw_values)), _numpy(targets.raw_advantages[:, envs])
-    deltas = steps.deltas(values, _numpy(critic.pessimistic(raw_next)))
+    values, raw = _numpy(means.amin(-1)), _numpy(targets.raw_advantages[:, envs])
+    deltas = steps.deltas(values, _numpy(following.amin(-1)))
     spread = float(raw.std())
     # Once a task is solved advantages are as small as the rounding of the values, which is that of the critics' unit.
     rounding = 1e-4 * (abs(critic.unit.mean) + critic.unit.std)
@@ -230,8 +247,8 @@ def target_looks(
             source, used = source[:, learns], used[:, learns]
         # Whatever the mode, within an env the normalised advantage is a straight line of the raw one.
         off = max(off, 1.0 - _least_correlation(source, used))
-    merged = _numpy(critic.merge(raw_values).mean)
-    gap = steps.accumulated(steps.deltas(merged, _numpy(critic.merge(raw_next).mean)))
+    merged = _numpy(means.mean(-1))
+    gap = steps.accumulated(steps.deltas(merged, _numpy(following.mean(-1))))
     slope_dev = _slope_dev(gap, _numpy(targets.samples[:, envs].mean(-1)) - merged)
     return {metrics.ADVANTAGE_DEV: off, metrics.TARGET_SLOPE_DEV: slope_dev}
 
@@ -296,18 +313,32 @@ def _slope_dev(gap: np.ndarray, ours: np.ndarray) -> float:  # (T, B) each
 
 
 class Weights:
-    """The network before an update, to see what the update changed."""
+    """The network before and after an update: what the update changed, and what was changed since the one before."""
 
     def __init__(self, policy: ActorCritic) -> None:
         self._groups = policy.parameter_groups()
         self._own = [parameter for own in self._groups.values() for parameter in own]
         self._begins = np.cumsum([0, *(parameter.numel() for parameter in self._own[:-1])])
-        self._before = self._flat()
+        self._before = np.empty(0)
+        self._left: np.ndarray | None = None  # by the last update
 
-    def changes(self) -> Numbers:
+    def forget(self) -> None:
+        """They come from elsewhere, or `learn` begins: the next update compares them with nothing."""
+        self._left = None
+
+    def begin(self) -> Numbers:
+        """Before an update: parameters that are not as the last one left them."""
+        self._before = self._flat()
+        moved = 0.0
+        if self._left is not None:
+            moved = float(np.logical_or.reduceat(self._before != self._left, self._begins).sum())
+        return {metrics.WEIGHTS_MOVED: moved}
+
+    def end(self) -> Numbers:
         """RMS of what changed of each part over the RMS of its weights, which counts as `_SMALL` at least: heads start
         near 0. Exactly 0 is a part, or a parameter, that no gradient has reached."""
-        moved = iter(np.add.reduceat(np.square(self._flat() - self._before), self._begins).tolist())
+        self._left = self._flat()
+        moved = iter(np.add.reduceat(np.square(self._left - self._before), self._begins).tolist())
         sizes = iter(np.add.reduceat(np.square(self._before), self._begins).tolist())
         numbers, still = Numbers(), 0
         for name, own in self._groups.items():
@@ -328,7 +359,7 @@ class Witness:
     def __init__(self, n_steps: int) -> None:
         self._times, self._now = set(_some(n_steps, _TIMES).tolist()), 0
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
-        self._behind = 0.0  # distance of the values behind the last step
+        self._behind: float | None = None  # distance of the values behind the last step, if that was looked at
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
 
     def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
@@ -360,7 +391,8 @@ class Witness:
             off = max(off, 1.0)
         known = int((rollout.ended & ~rollout.terminated).sum())
         cut = float(max(0, self.cut - known))
-        return {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut, metrics.VALUE_DEV: self._behind}
+        numbers = {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut}
+        return numbers if self._behind is None else numbers | {metrics.VALUE_DEV: self._behind}
 
 
 def network_numbers(policy: ActorCritic, wanted: list[float]) -> Numbers:

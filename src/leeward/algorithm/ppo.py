@@ -396,7 +396,7 @@ class DistributionalPPO(BaseAlgorithm):
     def _begin(self, *, fresh: bool) -> None:
         """All processes begin with what was learned so far; `fresh`: from envs that were just reset."""
         assert self.collector is not None
-        self.engine.between.forget_weights()
+        self.engine.weights.forget()
         if fresh:
             self.collector.reset(cast(RawObservation, self._last_obs))
             if self.engine.risk_control is not None:
@@ -442,7 +442,8 @@ class DistributionalPPO(BaseAlgorithm):
         witness = self._fill(rollout, noise, hold, callback)
         if witness is None:
             return None
-        witness.follow(self.policy, collector.state, rollout)
+        if now.number % 2 == 1:
+            witness.follow(self.policy, collector.state, rollout)
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)
         callback.on_rollout_end()
@@ -517,7 +518,8 @@ class DistributionalPPO(BaseAlgorithm):
         now = vecnormalize_drift.moments(self._vec_normalize_env)
         numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
         given = self.processes.group.combine(collected.witness.compare(collected.rollout))
-        given[metrics.VALUE_DEV] = max(given.get(metrics.VALUE_DEV, 0.0), numbers.get(metrics.VALUE_DEV, 0.0))
+        if metrics.VALUE_DEV in given:
+            given[metrics.VALUE_DEV] = max(given[metrics.VALUE_DEV], numbers[metrics.VALUE_DEV])
         numbers |= given
         self._n_updates += self.settings.n_epochs
         numbers[metrics.N_UPDATES] = self._n_updates

@@ -99,7 +99,7 @@ class Updater:
         tally, stopped_in = Tally(), plan.n_epochs
         statistics = PolicyStatistics(self.policy.action_head, inputs.weights.clip_range)
         steps, looked_at = 0, self._looked_at(inputs)
-        turns = _Turns(rollout.rewards.numel())
+        turns = _Turns(rollout.rewards.numel(), exact=looked_at is not None)
         for epoch in range(plan.n_epochs):
             if epoch > 0 and plan.refresh_memory and memory:
                 memory = self._refreshed(rollout, sequences, memory)
@@ -136,9 +136,11 @@ class Updater:
         )
 
     def _looked_at(self, inputs: UpdateInputs) -> int | None:
-        """Which step is computed a second time: the first and the second in turns, since an update may have but one,
-        and what is wrong with a sum of gradients shows in the second only."""
-        return None if inputs.attack is not None else inputs.number % 2  # what an adversary adds is not known here
+        """Which step is computed a second time, in every other update: the first and the second in turns, since an
+        update may have but one, and what is wrong with a sum of gradients shows in the second only."""
+        if inputs.attack is not None or inputs.number % 2 == 1:  # what an adversary adds is not known here
+            return None
+        return inputs.number // 2 % 2
 
     def _turns(self, inputs: UpdateInputs, sequences: Sequences, rng: np.random.Generator) -> Iterator[Batch | None]:
         """The minibatches of an epoch, as many in every process; None where this one has no sequence left."""
@@ -345,8 +347,9 @@ class Updater:
 class _Turns:
     """Whether the minibatches of an update hold every step once in an epoch, and others than the epoch before."""
 
-    def __init__(self, n_steps: int) -> None:
-        self._n_steps = n_steps
+    def __init__(self, n_steps: int, *, exact: bool) -> None:
+        """`exact`: the steps of the first epoch are counted one by one."""
+        self._n_steps, self._exact = n_steps, exact
         self._order: Tensor | None = None  # the sequences of the first minibatch before
         self._counted, self._rows = 0, list[Tensor]()
         self.repeated = 0.0  # 1 if two first minibatches were the same
@@ -358,7 +361,7 @@ class _Turns:
         if batch is None:
             return
         self._counted += batch.n_real
-        if epoch == 0:
+        if epoch == 0 and self._exact:
             self._rows.append(batch.rows[batch.mask])
         # Of a few sequences the same may come twice by chance, and a minibatch of all is always the same.
         if number == 0 and len(batch.sequences) >= _TELLING and batch.n_real < 0.9 * self._n_steps:

@@ -634,7 +634,6 @@ _TABLE = (
               "or with the same noise at every step; or log-probabilities are not those of the distribution",
         remedy="look at what stands between the policy and the env, and at a distribution of your own",
         check="rollout/action_surprise is below 5 in a sound run",
-        persistence=2,
     ),
     Rule(
         "imitation_outweighs", "warn", (m.BC_LOSS_RATIO,), largest(m.BC_LOSS_RATIO), 1.0, "above",
@@ -914,7 +913,7 @@ _TABLE = (
         cause="the network is dying: a learning rate that is too large with ReLU, or targets that moved too often",
         remedy="lower learning_rate; a utility optimiser (docs/ideas/upgd.md) revives units; Tanh does not die",
         check="train/dormant_units",
-        persistence=3,
+        persistence=2,
         least=_MANY,
     ),
     Rule(

@@ -1,0 +1,77 @@
+"""What the features of an observation have been like so far, to see whether one of them is suddenly another."""
+
+from typing import Any
+
+import numpy as np
+
+from leeward.algorithm.health_numbers import stride
+from leeward.algorithm.parallel.process_group import ProcessGroup
+from leeward.errors import CheckpointError
+from leeward.rollout.buffer import RolloutBuffer
+
+__all__ = ["FeatureMemory"]
+
+_TIMES, _ENVS = 32, 8  # of a rollout that are looked at
+_KNOWN = 3  # updates in which a feature has varied, after which it must go on to
+_RATE = 0.2  # by which what is usual follows what is seen
+_STILL = 1e9  # what a feature that varied and has one value now counts as
+_TINY = 1e-30
+
+
+class FeatureMemory:
+    """Owns mean and spread that are usual for each feature, of the envs of all processes."""
+
+    def __init__(self) -> None:
+        # (F,) each: updates in which a feature was different at most steps, and what is usual for it.
+        self._varied = self._mean = self._log_spread = np.empty(0)
+
+    def look(self, rollout: RolloutBuffer, group: ProcessGroup) -> float:
+        """How many times the mean or the spread of a feature is beyond what is usual for it; only of those that differ
+        at most steps, since an event may be rare and a choice may come to be made always."""
+        features = _sample(rollout, group)
+        if features is None or len(features) < 2:
+            return 0.0
+        mean, spread = features.mean(0), features.std(0)
+        varies = (features[1:] != features[:-1]).sum(0) > 0.5 * (len(features) - 1)
+        log_spread = np.log(spread.clip(min=_TINY))
+        if self._varied.shape != varies.shape:
+            self._varied, self._mean, self._log_spread = varies.astype(float), mean, log_spread
+            return 0.0
+        # Of numbers as large as a clock's, float32 tells no spread.
+        usual = np.maximum(np.exp(self._log_spread), 1e-6 * np.abs(self._mean)).clip(min=_TINY)
+        beyond = np.maximum(np.exp(log_spread - self._log_spread), np.abs(mean - self._mean) / usual)
+        beyond[~varies] = 0.0
+        still = ~varies
+        still[still] = (features[:, still] == features[0, still]).all(0)
+        beyond[still] = _STILL
+        found = float(beyond[self._varied >= _KNOWN].max(initial=0.0))
+        self._varied = self._varied + varies
+        rate = _RATE * varies
+        self._mean = self._mean + rate * (mean - self._mean)
+        self._log_spread = self._log_spread + rate * (log_spread - self._log_spread)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"varied": self._varied.tolist(), "mean": self._mean.tolist(), "log_spread": self._log_spread.tolist()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        varied, mean, log_spread = (np.array(state[name], float) for name in ("varied", "mean", "log_spread"))
+        if not varied.shape == mean.shape == log_spread.shape:
+            raise CheckpointError(
+                "a damaged checkpoint: what it knows of the features of an observation is of "
+                f"{len(varied)}, {len(mean)} and {len(log_spread)} features"
+            )
+        self._varied, self._mean, self._log_spread = varied, mean, log_spread
+
+
+def _sample(rollout: RolloutBuffer, group: ProcessGroup) -> np.ndarray | None:  # (n, F) float64
+    """Features that are no images, at some steps of some envs, one env after the other."""
+    T, B = rollout.shape[0], group.n_envs(rollout.shape[1])
+    k, n = stride(T, _TIMES), stride(B, _ENVS)
+    seen = rollout.observations
+    parts = list(seen.values()) if isinstance(seen, dict) else [seen]
+    flat = [part for part in parts if part.is_floating_point() and part.ndim == 3]
+    if not flat:
+        return None
+    features = [group.columns(part[::k])[:, ::n].cpu().numpy() for part in flat]
+    return np.concatenate(features, -1).swapaxes(0, 1).reshape(-1, sum(part.shape[-1] for part in flat)).astype(float)
