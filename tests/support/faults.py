@@ -361,6 +361,101 @@ NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
 RELU = {"policy_kwargs": {"activation_fn": nn.ReLU}}
 
 
+def of(owner: Any, name: str, wrong: Callable[..., Any]) -> Put:
+    """Replace a method of this object."""
+    return method(lambda model: owner, name, wrong)
+
+
+def each_env(name: str, make: Callable[[Any, int], Callable[..., Any]]) -> Put:
+    """Replace a method of every env; `make(env, index)` gives what is called with the right one first."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        for index, monitor in enumerate(model.env.envs):  # type: ignore[union-attr]
+            of(monitor.unwrapped, name, make(monitor.unwrapped, index))(model, stack)
+
+    return put
+
+
+def reset_counts_as_a_step(model: DistributionalPPO, stack: ExitStack) -> None:
+    """After its end an env shows the end once more; the next action is ignored, pays 0, and shows the new episode."""
+    for monitor in model.env.envs:  # type: ignore[union-attr]
+        begin_anew, end = monitor.reset, dict[str, Any]()
+
+        def step(
+            right: Callable[[Any], Any], action: Any, begin_anew: Any = begin_anew, end: dict[str, Any] = end
+        ) -> Any:
+            if end.pop("waits", False):
+                return begin_anew()[0], 0.0, False, False, {"reward_costs_fraction": 0.0}
+            found = right(action)
+            end["shown"] = found[0]
+            return found
+
+        def reset(right: Callable[..., Any], *_: Any, end: dict[str, Any] = end, **__: Any) -> Any:
+            end["waits"] = True
+            return end["shown"], {}
+
+        of(monitor, "step", step)(model, stack)
+        of(monitor, "reset", reset)(model, stack)
+
+
+def clipped_reward(env: Any, index: int) -> Callable[..., Any]:
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        seen, reward, *rest = right(action)
+        return seen, float(np.clip(reward, -0.05, 0.05)), *rest
+
+    return wrong
+
+
+def seeded_again(env: Any, index: int) -> Callable[..., Any]:
+    def wrong(right: Callable[..., Any], **keywords: Any) -> Any:
+        # Of these seeds the episodes are as long as others are: 15, 18 and 6 steps.
+        env.rng, env.last = np.random.default_rng([8, index]), np.zeros(5, np.float32)
+        return right(**keywords)
+
+    return wrong
+
+
+def whole_numbers(env: Any, index: int) -> Callable[..., Any]:
+    return lambda right: np.trunc(right())
+
+
+def one_end_for_all(right: Callable[[], Any]) -> Any:
+    observation, rewards, dones, infos = right()
+    return observation, rewards, np.full_like(dones, dones.any()), infos
+
+
+def one_step_back(
+    right: Callable[..., Any], features: torch.Tensor, memory: tuple[torch.Tensor, ...]
+) -> Any:  # (L, S, F)
+    """What the memory holds is the same, and nothing is learned about how it came there."""
+    shown = []
+    for step in features.split(1):
+        output, memory = right(step, tuple(part.detach() for part in memory))
+        shown.append(output)
+    return torch.cat(shown), memory
+
+
+def no_way_through_time(model: DistributionalPPO, stack: ExitStack) -> None:
+    for part in (model.policy.actor_memory, model.policy.critic_memory):
+        of(part, "forward", one_step_back)(model, stack)
+
+
+def one_critic_twice(model: DistributionalPPO) -> None:
+    for parts in (model.policy.critic_mlps, model.policy.value_heads):
+        parts[1].load_state_dict(parts[0].state_dict())
+
+
+def schedule_in_every_call(model: DistributionalPPO, stack: ExitStack) -> None:
+    """Training is many calls of `learn`, of five rollouts each, and each runs through the whole schedule."""
+    rollout_steps = model.settings.n_steps * model.n_envs
+    call = 5 * rollout_steps
+
+    def wrong(right: Callable[[int, int], None], done: int, total: int) -> None:
+        right((done - rollout_steps) % call + rollout_steps, call)
+
+    of(model, "_update_current_progress_remaining", wrong)(model, stack)
+
+
 FAULTS = (
     # What the env gives
     Fault("NaN reward at a step", one_env(pays=float("nan")), "", ("environment_fault",), 0),
@@ -491,6 +586,22 @@ FAULTS = (
     Fault("every epoch in the same order", method(lambda m: m.engine.updater, "_turns",
           lambda right, inputs, sequences, rng: right(inputs, sequences, np.random.default_rng(0))),
           "train/minibatches_repeated", ("minibatches_repeated",), 1),
+    # Envs that are not what they seem, and parts that are not apart
+    Fault("the reset counts as a step", reset_counts_as_a_step, "rollout/starts_at_end", ("episode_starts_at_end",), 1),
+    Fault("rewards are clipped far inside their range", each_env("step", clipped_reward),
+          "rollout/reward_at_bounds", ("reward_clipped",), 2),
+    Fault("the end of one env ends all", method(lambda m: m.env, "step_wait", one_end_for_all),
+          "rollout/ends_together", ("envs_end_together",), 1),
+    Fault("every episode begins with the same seed", each_env("reset", seeded_again),
+          "rollout/starts_repeated", ("episode_starts_repeat",), 1),
+    Fault("observations are cut to whole numbers", each_env("_look", whole_numbers),
+          "rollout/obs_changed", ("feature_changed",), 2),
+    Fault("both critics begin with the same weights", weights(one_critic_twice), "rollout/critics_apart",
+          ("critics_identical",), 3, at=1),
+    Fault("no gradient goes back through time", no_way_through_time, "train/memory_reach",
+          ("memory_gradient_cut",), 0, at=12, updates=13),
+    Fault("every call of learn runs through the schedule", schedule_in_every_call, "train/learning_rate",
+          ("schedule_restarts",), 16, at=1, updates=18, setup={"learning_rate": lambda remaining: 1e-3 * remaining}),
     # What comes of it
     Fault("collapsed entropy", weights(_only_one_action), "train/policy_entropy",
           ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),

@@ -218,13 +218,17 @@ def looked_at_closely() -> dict[str, list[float]]:
             model.engine.updater._turns = lambda *a: islice(turns(*a), 1)  # type: ignore[method-assign]
         if k == 10:
             model.engine.updater._turns = turns  # type: ignore[method-assign]
+            buffer.rewards.clamp_(-0.05, 0.05)
+            buffer.ended |= buffer.ended.any(1, keepdim=True)
+            reset_counts_as_a_step(model, stack)
         if k == 7:
             nn.init.zeros_(policy.actor_mlp[0].weight)
             nn.init.zeros_(policy.actor_mlp[0].bias)
 
     keep = Keep()
     model.set_logger(Logger(None, [keep]))
-    learn(model, 12, Look(mischief))
+    with ExitStack() as stack:
+        learn(model, 12, Look(mischief))
     return keep.values
 
 

@@ -12,8 +12,16 @@ import torch
 
 from leeward.algorithm import schedules
 from leeward.algorithm.entropy import EntropySchedule
+from leeward.algorithm.episode_looks import episode_looks
 from leeward.algorithm.feature_memory import FeatureMemory
-from leeward.algorithm.health_numbers import Weights, computed_again, network_numbers, rollout_looks, target_looks
+from leeward.algorithm.health_numbers import (
+    Weights,
+    computed_again,
+    memory_reach,
+    network_numbers,
+    rollout_looks,
+    target_looks,
+)
 from leeward.algorithm.kl_stop import KLPenaltyController
 from leeward.algorithm.live_settings import read_setting
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
@@ -44,7 +52,7 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["Engine", "Round"]
 
 _DEFAULT_SEQUENCE_LENGTH = 32
-_RANK_EVERY = 10  # updates: singular values cost more than all else that health rules look at
+_RARE = 10  # updates between two looks that cost more than all others
 
 
 @dataclass(frozen=True)
@@ -210,10 +218,12 @@ class Engine:
         if isinstance(policy.optimizer, UtilityOptimizer):
             policy.optimizer.generator = now.shared_stream(streams.OPTIMIZER)
         policy.set_training_mode(False)
-        looks = rollout_looks(policy, rollout) | {metrics.OBS_CHANGED: self.features.look(rollout, group)}
+        looks = rollout_looks(policy, rollout) | episode_looks(rollout)
+        looks[metrics.OBS_CHANGED] = self.features.look(rollout, group)
         looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
         if now.number % 2 == 1:  # in turns with the step that `StepLook` computes again
-            looks |= computed_again(policy, rollout, rank_too=now.number % _RANK_EVERY == 1)
+            rare = now.number % _RARE == 1
+            looks |= computed_again(policy, rollout, rank_too=rare) | (memory_reach(policy, rollout) if rare else {})
         change = self.critic_unit.follow(policy, targets.samples, rollout, plan, group)
         weights = self._coefficients(now.remaining, group.n_envs(B))
         numbers = looks | targets.numbers | change.numbers

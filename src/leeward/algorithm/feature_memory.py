@@ -16,14 +16,16 @@ _KNOWN = 3  # updates in which a feature has varied, after which it must go on t
 _RATE = 0.2  # by which what is usual follows what is seen
 _STILL = 1e9  # what a feature that varied and has one value now counts as
 _TINY = 1e-30
+_NAMES = ("varied", "mean", "log_spread", "broken")
 
 
 class FeatureMemory:
     """Owns mean and spread that are usual for each feature, of the envs of all processes."""
 
     def __init__(self) -> None:
-        # (F,) each: updates in which a feature was different at most steps, and what is usual for it.
-        self._varied = self._mean = self._log_spread = np.empty(0)
+        # (F,) each: updates in which a feature was different at most steps, and in which it was no whole number at
+        # most; and what is usual for it.
+        self._varied = self._mean = self._log_spread = self._broken = np.empty(0)
 
     def look(self, rollout: RolloutBuffer, group: ProcessGroup) -> float:
         """How many times the mean or the spread of a feature is beyond what is usual for it; only of those that differ
@@ -34,8 +36,10 @@ class FeatureMemory:
         mean, spread = features.mean(0), features.std(0)
         varies = (features[1:] != features[:-1]).sum(0) > 0.5 * (len(features) - 1)
         log_spread = np.log(spread.clip(min=_TINY))
+        whole = (features == np.rint(features)).sum(0) / len(features)
         if self._varied.shape != varies.shape:
             self._varied, self._mean, self._log_spread = varies.astype(float), mean, log_spread
+            self._broken = (whole < 0.5).astype(float)
             return 0.0
         # Of numbers as large as a clock's, float32 tells no spread.
         usual = np.maximum(np.exp(self._log_spread), 1e-6 * np.abs(self._mean)).clip(min=_TINY)
@@ -44,24 +48,25 @@ class FeatureMemory:
         still = ~varies
         still[still] = (features[:, still] == features[0, still]).all(0)
         beyond[still] = _STILL
+        beyond[(self._broken >= _KNOWN) & (whole == 1.0)] = _STILL
         found = float(beyond[self._varied >= _KNOWN].max(initial=0.0))
-        self._varied = self._varied + varies
+        self._varied, self._broken = self._varied + varies, self._broken + (whole < 0.5)
         rate = _RATE * varies
         self._mean = self._mean + rate * (mean - self._mean)
         self._log_spread = self._log_spread + rate * (log_spread - self._log_spread)
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        return {"varied": self._varied.tolist(), "mean": self._mean.tolist(), "log_spread": self._log_spread.tolist()}
+        return {name: getattr(self, f"_{name}").tolist() for name in _NAMES}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        varied, mean, log_spread = (np.array(state[name], float) for name in ("varied", "mean", "log_spread"))
-        if not varied.shape == mean.shape == log_spread.shape:
+        found = [np.array(state[name], float) for name in _NAMES]
+        if len({each.shape for each in found}) > 1:
             raise CheckpointError(
                 "a damaged checkpoint: what it knows of the features of an observation is of "
-                f"{len(varied)}, {len(mean)} and {len(log_spread)} features"
+                f"{', '.join(str(each.size) for each in found)} features"
             )
-        self._varied, self._mean, self._log_spread = varied, mean, log_spread
+        self._varied, self._mean, self._log_spread, self._broken = found
 
 
 def _sample(rollout: RolloutBuffer, group: ProcessGroup) -> np.ndarray | None:  # (n, F) float64

@@ -6,7 +6,7 @@ All of it together costs a few percent of a short round at most; nothing here ch
 import math
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +19,20 @@ from leeward.networks.action_distributions import GaussianHead, StateDependentHe
 from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.collector import as_tensors
-from leeward.rollout.rollout_state import RolloutState
+from leeward.rollout.rollout_state import RawObservation, RolloutState
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
 
-__all__ = ["Weights", "Witness", "computed_again", "network_numbers", "rollout_looks", "stride", "target_looks"]
+__all__ = [
+    "Weights",
+    "Witness",
+    "computed_again",
+    "memory_reach",
+    "network_numbers",
+    "rollout_looks",
+    "stride",
+    "target_looks",
+]
 
 _TIMES, _ENVS, _STARTS = 8, 12, 32  # of a rollout that are looked at
 _TARGET_ENVS = 4  # whose advantages and targets are
@@ -67,6 +76,8 @@ def computed_again(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: boo
     layers = [mlp(found.critic) for mlp in policy.critic_mlps]
     values, stored = policy.values_of(layers)[0, :n], rollout.raw_values[times[:n], envs[:n]]
     numbers[metrics.VALUE_DEV] = max(_distance(values, stored), _break(rollout, times[:n], envs[:n]))
+    if values.shape[1] > 1:
+        numbers[metrics.CRITICS_APART] = float((values[:, 1:] - values[:, :1]).abs().max())
     if len(begun):
         parameters = policy.action_head(found.actor, masks)[0]
         numbers[metrics.RESET_DEV] = _distance(parameters[n:], rollout.action_parameters[times, envs][n:])
@@ -74,6 +85,20 @@ def computed_again(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: boo
     if rank_too:
         numbers[metrics.FEATURE_RANK] = float(_rank(found.actor[0]))
     return numbers
+
+
+def memory_reach(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
+    """Whether what is learned about a step reaches back to the memory that an earlier one left."""
+    if not rollout.memories or rollout.shape[0] < 2:
+        return {}
+    seen = map_observation(lambda x: x[:2, :1], rollout.observations)
+    before = tuple(part[rollout.memory_slots[0], :, :1].clone().requires_grad_() for part in rollout.memories)
+    found = policy.latents(seen, before, through_shared_memory=True)
+    sizes = []
+    for latent in (found.actor, found.critic):
+        slopes = torch.autograd.grad(latent[-1].sum(), before, allow_unused=True, retain_graph=True)
+        sizes.append(sum(float(slope.abs().sum()) for slope in slopes if slope is not None))
+    return {metrics.MEMORY_REACH: min(sizes)}
 
 
 def _sample(rollout: RolloutBuffer) -> tuple[Tensor, Tensor]:  # (n,), (n,)
@@ -361,11 +386,18 @@ class Witness:
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
         self._behind: float | None = None  # distance of the values behind the last step, if that was looked at
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
+        self._ends, self._begun_there = 0, 0  # episodes that ended, and those of which the next began where they did
 
     def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
         if self._now in self._times:
             self._seen.append((self._now, np.array(rewards, np.float64), finished))
         self._now += 1
+
+    def end(self, env: int, final: Any, now: RawObservation) -> None:
+        """An env's episode ended with `final`; the envs show `now`, (B, ...)."""
+        self._ends += 1
+        pairs = [(final, now)] if isinstance(now, np.ndarray) else [(final[key], now[key]) for key in now]
+        self._begun_there += all(np.array_equal(last, shown[env]) for last, shown in pairs)
 
     @torch.no_grad()
     def follow(self, policy: ActorCritic, state: RolloutState, rollout: RolloutBuffer) -> None:
@@ -392,6 +424,8 @@ class Witness:
         known = int((rollout.ended & ~rollout.terminated).sum())
         cut = float(max(0, self.cut - known))
         numbers = {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut}
+        if self._ends:
+            numbers[metrics.STARTS_AT_END] = self._begun_there / self._ends
         return numbers if self._behind is None else numbers | {metrics.VALUE_DEV: self._behind}
 
 

@@ -480,6 +480,9 @@ class DistributionalPPO(BaseAlgorithm):
                 infos = [local_variables["infos"][i] for i in finished]
                 self._note_episodes(infos)
                 witness.cut += sum(bool(info.get("TimeLimit.truncated", False)) for info in infos)
+                for env, info in zip(finished.tolist(), infos, strict=True):
+                    if "terminal_observation" in info:
+                        witness.end(env, info["terminal_observation"], collector.observation)
                 if group.rank > 0:
                     episodes.extend({key: info[key] for key in _EPISODE if key in info} for info in infos)
             return True

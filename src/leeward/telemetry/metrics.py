@@ -650,7 +650,7 @@ OBS_CHANGED = _looks(
     "rollout/obs_changed",
     "times what is usual",
     "largest factor by which the spread of a feature, or the distance of its mean, is beyond what it was in the "
-    "updates before; 1e9 where one that varied at most steps has a single value now",
+    "updates before; 1e9 where one that varied at most steps has a single value now, or whole numbers alone",
     combine="max",
 )
 ACTION_SURPRISE = _looks(
@@ -667,6 +667,30 @@ BOOTSTRAP_FROM_RESET = _looks(
     "rollout/bootstrap_from_reset",
     "fraction",
     "share of the episodes cut by a time limit whose successor's value is that of the next episode's first step",
+)
+REWARD_AT_BOUNDS = _looks(
+    "rollout/reward_at_bounds",
+    "fraction",
+    "smaller of the shares of rewards that are exactly the lowest and exactly the highest; 0 for rewards of few values",
+    combine="max",
+)
+ENDS_TOGETHER = _looks(
+    "rollout/ends_together",
+    "0/1",
+    "1 if all envs end whenever one does, at uneven intervals; of two envs and three such steps or more",
+    combine="max",
+)
+STARTS_REPEATED = _looks(
+    "rollout/starts_repeated",
+    "fraction",
+    "share of the first observations of episodes that an earlier episode of the same env in the rollout began with",
+    combine="max",
+)
+STARTS_AT_END = _looks(
+    "rollout/starts_at_end",
+    "fraction",
+    "share of the episodes that begin with the very observation that the one before ended with",
+    combine="max",
 )
 EPISODES_CUT_UNSEEN = _looks(
     "rollout/episodes_cut_unseen",
@@ -693,6 +717,19 @@ VALUE_DEV = _looks(
     "largest distance of stored values from those computed again, or from their predecessors' successors, on a sample "
     "and behind the last step",
     combine="max",
+)
+CRITICS_APART = _looks(
+    "rollout/critics_apart",
+    "critic's raw unit",
+    "largest distance of the critics' predictions from each other, on a sample of the rollout",
+    combine="max",
+)
+MEMORY_REACH = _looks(
+    "train/memory_reach",
+    "–",
+    "size of the gradient of the network's word on a step in the memory before the step before it; the smaller of "
+    "actor and critics",
+    needs="memory",
 )
 RESET_DEV = _looks(
     "rollout/reset_dev",

@@ -101,6 +101,17 @@ def _outlier(history: History) -> Reading | None:
     return None if spread is None or size is None else Reading(spread.value / size.value, spread.metric)
 
 
+def _rise(values: tuple[float, ...]) -> float:
+    *before, now = values
+    return now - statistics.median(before)
+
+
+def _restarts(values: tuple[float, ...]) -> float:
+    """How often a value that fell is followed by one that is half as large again."""
+    threes = zip(values, values[1:], values[2:], strict=False)
+    return float(sum(before > low and after > 1.5 * low for before, low, after in threes))
+
+
 def _fall(values: tuple[float, ...]) -> float | None:
     *before, now = values
     middle = statistics.median(before)
@@ -467,6 +478,14 @@ _TABLE = (
         check="train/learning_rate in the log",
     ),
     Rule(
+        "schedule_restarts", "warn", (m.LEARNING_RATE,), changes(m.LEARNING_RATE, 16, _restarts), 1.5, "above",
+        what="how often a learning rate that fell has jumped up again in 16 updates",
+        cause="a schedule that runs anew in every call of learn: training is cut into calls, each with its own end",
+        remedy="one call of learn with the whole total_timesteps; or a constant rate",
+        check="train/learning_rate in the log",
+        window=16,
+    ),
+    Rule(
         "updates_tiny", "warn", (m.UPDATE_RATIO, m.LEARNING_RATE, m.KL_STOP_EPOCH),
         only_if(lambda h: _learns(h) and _mid_training(h), largest(m.UPDATE_RATIO)), 1e-6, "below",
         what="largest change of a part of the network by an update, over its weights",
@@ -674,6 +693,34 @@ _TABLE = (
         persistence=2,
     ),
     Rule(
+        "episode_starts_at_end", "warn", (m.STARTS_AT_END, m.OBS_CONSTANT),
+        only_if(lambda h: (h.get(m.OBS_CONSTANT) or 0.0) < 0.5, largest(m.STARTS_AT_END)), 0.9, "above",
+        what="share of the episodes that begin with the very observation that the one before ended with",
+        cause="an env that is not reset at the end of an episode, or that spends a step on it: its first action does "
+              "nothing",
+        remedy="return the first observation of the new episode from reset(), and reset inside the VecEnv's step",
+        check="the observations around an end, and whether the first action of an episode does anything",
+        persistence=2,
+    ),
+    Rule(
+        "episode_starts_repeat", "warn", (m.STARTS_REPEATED,), changes(m.STARTS_REPEATED, 6, _rise), 0.5, "above",
+        what="rise of the share of episodes that begin as an earlier one of the same env did",
+        cause="an env that is seeded anew at every reset: it shows the same episode again and again",
+        remedy="seed an env once; reset(seed=None) goes on with its own stream",
+        check="the first observations of several episodes",
+        window=6,
+        persistence=2,
+    ),
+    Rule(
+        "envs_end_together", "warn", (m.ENDS_TOGETHER,), largest(m.ENDS_TOGETHER), 0.5, "above",
+        what="whether all envs end whenever one does, at uneven intervals",
+        cause="the end of one env is taken for the end of all: dones that are reduced over the envs, or written to all",
+        remedy="give each env its own end",
+        check="which envs end in a step",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
         "observation_tiny", "warn", (m.OBS_LARGEST, m.OBS_CONSTANT),
         only_if(lambda h: (h.get(m.OBS_CONSTANT) or 0.0) < 0.999, largest(m.OBS_LARGEST)), 1e-3, "below",
         what="largest root mean square of a feature, as the network reads it",
@@ -729,6 +776,15 @@ _TABLE = (
         remedy="look at what the env pays since this update; keep one unit for the whole run",
         check="train/reward_std and train/reward_size",
         window=6,
+        least=_MANY,
+    ),
+    Rule(
+        "reward_clipped", "warn", (m.REWARD_AT_BOUNDS,), largest(m.REWARD_AT_BOUNDS), 0.1, "above",
+        what="smaller of the shares of rewards that are exactly the lowest and exactly the highest",
+        cause="rewards that are clipped far inside their range, so that most of what differs between them is lost",
+        remedy="scale rewards instead, or clip them much farther out",
+        check="how often the reward is exactly its lowest and its highest",
+        persistence=3,
         least=_MANY,
     ),
     Rule(
@@ -800,6 +856,14 @@ _TABLE = (
         remedy="raise vf_coef; look at a network of your own",
         check="train/critic2_grad_norm beside train/critic1_grad_norm",
         series=m.WARN_CRITIC2_VANISHING_GRADIENTS,
+    ),
+    Rule(
+        "critics_identical", "warn", (m.CRITICS_APART,), largest(m.CRITICS_APART), 1e-12, "below",
+        what="largest distance of the critics' predictions from each other",
+        cause="critics that began with the same weights, or share them: the smaller of two equal values is no caution",
+        remedy="draw each critic's weights by itself",
+        check="the weights of the critics",
+        persistence=2,
     ),
     Rule(
         "critics_imbalanced", "warn", (m.CRITICS_GRAD_RATIO, m.CRITIC2_GRAD_NORM),
@@ -898,6 +962,13 @@ _TABLE = (
         cause="the memory is detached or saturated",
         remedy="look at lstm/saturation_layer0 and at a network of your own",
         check="train/lstm_grad_norm/<module>/<layer>",
+    ),
+    Rule(
+        "memory_gradient_cut", "warn", (m.MEMORY_REACH,), largest(m.MEMORY_REACH), 1e-30, "below",
+        what="size of the gradient of a step in the memory before the step before it",
+        cause="a memory that is detached in every step: nothing is learned about what to keep",
+        remedy="run whole sequences through the memory with their graph",
+        check="torch.autograd.grad of the last step of a sequence in the memory before its first",
     ),
     Rule(
         "memory_saturated", "warn", (m.LSTM_SATURATION, m.LSTM_CRITIC_SATURATION),
