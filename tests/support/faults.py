@@ -406,6 +406,18 @@ def clipped_reward(env: Any, index: int) -> Callable[..., Any]:
     return wrong
 
 
+def clock_never_set_back(env: Any, index: int) -> Callable[..., Any]:
+    """A time limit of 120 steps, counted over all episodes: behind it every episode has one step."""
+    steps = [0]
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        seen, reward, terminated, truncated, info = right(action)
+        steps[0] += 1
+        return seen, reward, terminated, truncated or (steps[0] >= 120 and not terminated), info
+
+    return wrong
+
+
 def seeded_again(env: Any, index: int) -> Callable[..., Any]:
     def wrong(right: Callable[..., Any], **keywords: Any) -> Any:
         # Of these seeds the episodes are as long as others are: 15, 18 and 6 steps.
@@ -592,6 +604,11 @@ FAULTS = (
           "rollout/reward_at_bounds", ("reward_clipped",), 2),
     Fault("the end of one env ends all", method(lambda m: m.env, "step_wait", one_end_for_all),
           "rollout/ends_together", ("envs_end_together",), 1),
+    Fault("the clock of the time limit is never set back", each_env("step", clock_never_set_back),
+          "rollout/ended_share", ("episodes_end_at_once",), 4),
+    Fault("a factor of 0.99 is given as weight decay", lambda model, stack: None, "train/weight_decay",
+          ("weight_decay_large",), 0, at=1, updates=2, twin={},
+          setup={"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.99}}}),
     Fault("every episode begins with the same seed", each_env("reset", seeded_again),
           "rollout/starts_repeated", ("episode_starts_repeat",), 1),
     Fault("observations are cut to whole numbers", each_env("_look", whole_numbers),

@@ -60,6 +60,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "actions_unscaled": (constant(ACTION_SPREAD=0.001), {}),
     "imitation_outweighs": (constant(BC_LOSS_RATIO=2.0), {}),
     "feature_constant": (constant(OBS_CONSTANT=0.4), {}),
+    "normaliser_off": (constant(OBS_NORMALISED_SPREAD=6.0), {}),
     "observation_drift": (constant(VECNORMALIZE_MEAN_DRIFT=2.0), {}),
     "return_outlier": (constant(RETURN_OUTLIER=150.0), {}),
     "return_scale_fallen": (lambda update: {m.RET_STD: 1.0 if update < 9 else 1e-3}, {}),
@@ -91,6 +92,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "costs_zero": (constant(TRADE_COSTS_FRACTION=0.0), {}),
     "exposure_constant": (constant(TRADE_EXPOSURE=1.0), {}),
     "no_better_than_start": (lambda update: {m.EP_REW_MEAN: -0.1 * update}, {"progress": 0.6}),
+    "return_collapsed": (lambda update: {m.EP_REW_MEAN: float(update if update < 30 else 1), m.EP_REW_STD: 1.0}, {}),
     "plateau": (lambda update: {m.EP_REW_MEAN: -float(update)}, {"progress": 0.6}),
     "throughput_halved": (lambda update: {m.ROUND_FPS: 1000.0 if update < 30 else 300.0}, {}),
 }  # fmt: skip

@@ -18,7 +18,11 @@ _STARTS = 32  # that are compared
 def episode_looks(rollout: RolloutBuffer) -> Numbers:
     """Of the envs of this process."""
     ended = rollout.ended.cpu().numpy()
-    numbers = {metrics.REWARD_AT_BOUNDS: _at_bounds(rollout), metrics.ENDS_TOGETHER: _together(ended)}
+    numbers = {
+        metrics.REWARD_AT_BOUNDS: _at_bounds(rollout),
+        metrics.ENDS_TOGETHER: _together(ended),
+        metrics.ENDED_SHARE: float(ended.mean()),
+    }
     repeated = _repeated(rollout)
     return numbers if repeated is None else numbers | {metrics.STARTS_REPEATED: repeated}
 

@@ -155,7 +155,7 @@ def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     T, B = rollout.shape
     k, n = stride(T, 8 * _TIMES), stride(B, _ENVS)
     sample = map_observation(lambda x: x[::k, ::n], rollout.observations)
-    numbers = {metrics.OBS_LARGEST: _largest(policy, sample)}
+    numbers = _sizes(policy, sample)
     features = np.concatenate([_rows(part) for part in _parts(sample)], -1)  # (t, b, F)
     # Most features differ between the first step and the last, and most envs in the last: the rest is looked at whole.
     still = features[0, 0] == features[-1, -1]
@@ -185,15 +185,20 @@ def _rows(part: Tensor) -> np.ndarray:  # (t, b, ...) -> (t, b, F); a discrete o
     return part.reshape(*part.shape[:2], -1).cpu().numpy()
 
 
-def _largest(policy: ActorCritic, sample: Observation) -> float:
-    """The largest RMS of a feature, after the normaliser inside the policy; images are scaled by their range."""
+def _sizes(policy: ActorCritic, sample: Observation) -> Numbers:
+    """How large features are after the normaliser inside the policy; images are scaled by their range."""
     flat = map_observation(lambda x: x.flatten(0, 1), sample)
+    normalised = policy.observation_normaliser is not None
     if policy.observation_normaliser is not None:
         flat = policy.observation_normaliser(flat)
-    parts = [part for part in _parts(flat) if part.is_floating_point()]
-    if not parts:
-        return 1.0
-    return max(float(part.reshape(len(part), -1).square().mean(0).max().sqrt()) for part in parts)
+    parts = [part.reshape(len(part), -1) for part in _parts(flat) if part.is_floating_point()]
+    largest = max((float(part.square().mean(0).max().sqrt()) for part in parts), default=1.0)
+    numbers = {metrics.OBS_LARGEST: largest}
+    if normalised and parts:
+        spreads = torch.cat([part.std(0, correction=0) for part in parts])
+        varying = spreads[spreads > 0.0]
+        numbers[metrics.OBS_NORMALISED_SPREAD] = float(varying.median()) if len(varying) else 1.0
+    return numbers
 
 
 def _done(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
@@ -436,7 +441,8 @@ def network_numbers(policy: ActorCritic, wanted: list[float]) -> Numbers:
         abs(group["lr"] - rate) / rate if rate > 0.0 else abs(group["lr"])
         for group, rate in zip(optimizer.param_groups, wanted, strict=True)
     )
-    numbers = {metrics.LEARNING_RATE_DEV: float(off)}
+    decay = max(float(group.get("weight_decay", 0.0)) for group in optimizer.param_groups)
+    numbers = {metrics.LEARNING_RATE_DEV: float(off), metrics.WEIGHT_DECAY: decay}
     counts = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
     if counts:
         numbers[metrics.OPTIMIZER_STEPS] = max(counts)

@@ -653,6 +653,12 @@ OBS_CHANGED = _looks(
     "updates before; 1e9 where one that varied at most steps has a single value now, or whole numbers alone",
     combine="max",
 )
+OBS_NORMALISED_SPREAD = _looks(
+    "rollout/obs_normalised_spread",
+    "network's unit",
+    "standard deviation of a feature after the normaliser inside the policy, in the middle of all that vary: near 1",
+    needs="normalize_observations",
+)
 ACTION_SURPRISE = _looks(
     "rollout/action_surprise",
     "standard errors",
@@ -680,6 +686,7 @@ ENDS_TOGETHER = _looks(
     "1 if all envs end whenever one does, at uneven intervals; of two envs and three such steps or more",
     combine="max",
 )
+ENDED_SHARE = _looks("rollout/ended_share", "fraction", "share of the steps that end an episode")
 STARTS_REPEATED = _looks(
     "rollout/starts_repeated",
     "fraction",
@@ -779,6 +786,7 @@ OPTIMIZER_STEP_DEV = _looks(
     "of Adam or AdamW, without an adversary",
     combine="max",
 )
+WEIGHT_DECAY = _looks("train/weight_decay", "–", "largest weight decay of the live optimiser's groups", combine="max")
 PARAMETERS_UNCHANGED = _looks(
     "train/parameters_unchanged",
     "count",

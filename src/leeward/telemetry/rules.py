@@ -101,6 +101,15 @@ def _outlier(history: History) -> Reading | None:
     return None if spread is None or size is None else Reading(spread.value / size.value, spread.metric)
 
 
+def _left_of_gain(history: History) -> Reading | None:
+    """Where the best so far was above the start by twice the spread of single episodes."""
+    now, spread = history.get(m.EP_REW_MEAN), history.get(m.EP_REW_STD)
+    first, peak = (values.get(m.EP_REW_MEAN.name) for values in (history.first, history.peak))
+    if now is None or spread is None or first is None or peak is None or peak - first <= 2.0 * spread:
+        return None
+    return Reading((now - first) / (peak - first), m.EP_REW_MEAN.name)
+
+
 def _rise(values: tuple[float, ...]) -> float:
     *before, now = values
     return now - statistics.median(before)
@@ -478,6 +487,13 @@ _TABLE = (
         check="train/learning_rate in the log",
     ),
     Rule(
+        "weight_decay_large", "warn", (m.WEIGHT_DECAY,), largest(m.WEIGHT_DECAY), 0.3, "above",
+        what="the weight decay of the optimiser",
+        cause="a factor such as 0.99 given as a decay: it pulls all weights to 0 in every step",
+        remedy="0 is usual for PPO, 1e-4 to 1e-2 for large networks",
+        check="optimizer_kwargs",
+    ),
+    Rule(
         "schedule_restarts", "warn", (m.LEARNING_RATE,), changes(m.LEARNING_RATE, 16, _restarts), 1.5, "above",
         what="how often a learning rate that fell has jumped up again in 16 updates",
         cause="a schedule that runs anew in every call of learn: training is cut into calls, each with its own end",
@@ -712,6 +728,16 @@ _TABLE = (
         persistence=2,
     ),
     Rule(
+        "episodes_end_at_once", "warn", (m.ENDED_SHARE,), changes(m.ENDED_SHARE, 6, _rise), 0.5, "above",
+        what="rise of the share of steps that end an episode",
+        cause="a clock that is not set back at a reset, or an env that is broken since: almost every step ends one",
+        remedy="look at why the env ends: its time limit, and what reset() sets back",
+        check="rollout/ep_len_mean",
+        window=6,
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
         "envs_end_together", "warn", (m.ENDS_TOGETHER,), largest(m.ENDS_TOGETHER), 0.5, "above",
         what="whether all envs end whenever one does, at uneven intervals",
         cause="the end of one env is taken for the end of all: dones that are reduced over the envs, or written to all",
@@ -746,6 +772,16 @@ _TABLE = (
         remedy="normalize_observations=True, VecNormalize, or scale it in the env",
         check="mean and standard deviation of each feature",
         persistence=2,
+    ),
+    Rule(
+        "normaliser_off", "warn", (m.OBS_NORMALISED_SPREAD,), largest(m.OBS_NORMALISED_SPREAD), 4.0, "above",
+        what="standard deviation of a feature after the normaliser, in the middle of all",
+        cause="statistics that are not of these observations: overwritten, of another run, or taken from too few",
+        remedy="check how the normaliser merges its moments and what it was restored from",
+        check="the normaliser's standard deviations beside those of the observations",
+        warmup=5,
+        persistence=3,
+        least=_MANY,
     ),
     Rule(
         "normaliser_frozen", "warn",
@@ -1086,6 +1122,14 @@ _TABLE = (
         warmup=20, persistence=5, window=20,
     ),
     # --- results ---
+    Rule(
+        "return_collapsed", "warn", (m.EP_REW_MEAN, m.EP_REW_STD), _left_of_gain, 0.1, "below",
+        what="mean return, as the share of the gain since the start that is left",
+        cause="what was learned is lost: an env that is not what it was, or an update that was too large",
+        remedy="go back to a checkpoint before it, and look at what the env shows and at train/approx_kl around it",
+        check="rollout/ep_rew_mean around this update",
+        persistence=3,
+    ),
     Rule(
         "no_better_than_start", "info", (m.EP_REW_MEAN,), _gain_over_start, 0.0, "below",
         what="mean return less that of the untrained policy, in the second half of training",
