@@ -614,7 +614,7 @@ FAULTS = (
     Fault("observations are cut to whole numbers", each_env("_look", whole_numbers),
           "rollout/obs_changed", ("feature_changed",), 2),
     Fault("both critics begin with the same weights", weights(one_critic_twice), "rollout/critics_apart",
-          ("critics_identical",), 3, at=1),
+          ("critics_identical",), 1, at=1),
     Fault("no gradient goes back through time", no_way_through_time, "train/memory_reach",
           ("memory_gradient_cut",), 0, at=12, updates=13),
     Fault("every call of learn runs through the schedule", schedule_in_every_call, "train/learning_rate",

@@ -899,7 +899,6 @@ _TABLE = (
         cause="critics that began with the same weights, or share them: the smaller of two equal values is no caution",
         remedy="draw each critic's weights by itself",
         check="the weights of the critics",
-        persistence=2,
     ),
     Rule(
         "critics_imbalanced", "warn", (m.CRITICS_GRAD_RATIO, m.CRITIC2_GRAD_NORM),
