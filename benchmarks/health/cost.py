@@ -49,10 +49,10 @@ class Nothing:
     def follow(self, *arguments: Any) -> None:
         """Nothing is computed again."""
 
-    def compare(self, rollout: Any) -> dict[Any, float]:
-        return {}
+    def end(self, *arguments: Any) -> None:
+        """Nor where an episode ends."""
 
-    def changes(self) -> dict[Any, float]:
+    def compare(self, rollout: Any) -> dict[Any, float]:
         return {}
 
 
@@ -65,6 +65,8 @@ def without() -> Iterator[None]:
             (engine, "target_looks", lambda *a, **k: {}),
             (engine, "network_numbers", lambda *a, **k: {}),
             (engine, "computed_again", lambda *a, **k: {}),
+            (engine, "episode_looks", lambda *a: {}),
+            (engine, "memory_reach", lambda *a: {}),
             (ppo, "Witness", Nothing),
             (Weights, "begin", lambda self: {}),
             (Weights, "end", lambda self: {}),
