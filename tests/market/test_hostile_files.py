@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -94,6 +95,15 @@ def test_zones_that_are_mixed_are_named_with_short_offsets_too():
 
 def packed(text):
     return gzip.compress(text.encode())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "a.json", "a.zip"])
+def test_a_file_of_holes_is_not_read(name, tmp_path):
+    """It may have the size of all memory and takes nothing of the disk, so that anybody can send one."""
+    path = tmp_path / name
+    path.write_text(f"{HEADER}2024-01-02,1,1,1,1,1\n")
+    os.truncate(path, 1 << 28)
+    assert "made of holes" in str(check(str(path))[0])
 
 
 def zipped(name, content):
