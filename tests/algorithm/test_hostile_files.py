@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.algorithm.manifest import decode_space
 from leeward.errors import CheckpointError, LeewardError
 
 from ..support.small_models import build
@@ -304,3 +305,12 @@ def test_a_file_of_format_3_predicts_what_it_predicted_and_goes_on():
     outlook = model.predict_distribution(torch.tensor(told["observation"]).numpy())
     torch.testing.assert_close(torch.as_tensor(outlook.quantiles), torch.tensor(told["quantiles"]).double())
     assert json.loads(json.dumps(model.owners()["counters"].state_dict())) == told["state"]["counters"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_parts_of_a_space_are_bounded_together(deep):
+    """Each is made whole in memory, so that sixty of them, each just small enough, would fill it."""
+    part = {"kind": "Box", "dtype": "uint8", "shape": [1 << 23], "low": [0], "high": [1]}
+    half = {"kind": "Dict", "spaces": [["a", part]]} if deep else part
+    with pytest.raises(CheckpointError, match="more than 16,777,216 numbers"):
+        decode_space({"kind": "Dict", "spaces": [["a", half], ["b", half], ["c", half]]})

@@ -123,6 +123,12 @@ def test_a_damaged_record_of_a_run_is_one_line(leeward, tmp_path):
     assert "expected a JSON object, got list" in leeward("train", "--resume", "run").err
 
 
+@pytest.mark.parametrize("path", ["a\nerror: b", "a\rb", "a\n", "a\u2028b"])
+def test_a_path_of_several_lines_is_one_line_of_an_error(path, leeward):
+    result = leeward("verify", path)
+    assert result.code == 1 and len(result.err.splitlines()) == 1 and "holds a line break" in result.err
+
+
 def test_nothing_in_a_message_steers_the_terminal(leeward):
     result = leeward("verify", "a\x1b[31m\u202eb\udcff")
     assert result.code == 1 and result.err.startswith(r"error: a\x1b[31m\u202eb\udcff: no run here")

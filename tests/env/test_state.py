@@ -59,6 +59,33 @@ def test_plain_values_of_another_kind_are_refused(key, value, env):
         env.load_state_dict(env.state_dict() | {key: value})
 
 
+def test_a_state_that_is_not_started_points_nowhere(env):
+    """Its bar is read too, when somebody asks what the env shows."""
+    state = env.state_dict() | {"started": False}
+    with pytest.raises(CheckpointError, match="not started, and yet not all zero"):
+        env.load_state_dict(state)
+    fresh = TradingVecEnv(env.simulation.market, 3, episode_bars=20)
+    fresh.load_state_dict(fresh.state_dict())
+
+
+def test_envs_that_wait_at_their_end_are_in_one_window(env):
+    simulation = TradingVecEnv(env.simulation.market, 3, episode_bars=20).simulation
+    simulation.place(300, 320)
+    state = simulation.state_dict()
+    simulation.load_state_dict(state)
+    state["clock"][1, [k.BAR, k.END]] = 399  # the last bar there is: a step of the others would lead this one beyond it
+    with pytest.raises(CheckpointError, match="clock of env 1"):
+        simulation.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("name", "value"), [("held", 1e300), ("book", 1e-300)])
+def test_amounts_that_overflow_what_is_shown_are_refused(name, value, env):
+    state = env.state_dict()
+    state[name].reshape(3, -1)[1, 0 if name == "held" else k.EQUITY] = value
+    with pytest.raises(CheckpointError, match="what env 1 owns cannot be shown"):
+        env.load_state_dict(state)
+
+
 @pytest.mark.parametrize("key", ["clock", "rng", "fingerprint"])
 def test_a_state_that_lacks_something_is_refused(key, env):
     state = env.state_dict()

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -48,6 +49,8 @@ def test_an_epoch_that_nanoseconds_do_not_reach_is_no_time(number):
 @pytest.mark.parametrize(
     ("numbers", "second"),
     [
+        ([2024010209, 2024010210], "2024-01-02T10:00:00"),
+        ([2_019_686_400, 2_019_772_800], "2034-01-02T00:00:00"),  # seconds: month 96 is no date
         ([202401020930, 202401020931], "2024-01-02T09:31:00"),
         ([20240102093000, 20240102093105], "2024-01-02T09:31:05"),
         ([1_704_187_800_000, 1_704_187_860_000], "2024-01-02T09:31:00"),
@@ -57,6 +60,29 @@ def test_an_epoch_that_nanoseconds_do_not_reach_is_no_time(number):
 def test_a_date_written_as_a_number_is_told_from_an_epoch(numbers, second, tmp_path):
     for source in (bars(numbers), written(tmp_path / "a.csv", bars(numbers).to_csv(index=False))):
         assert str(load(source).time[1].astype("datetime64[s]")) == second
+
+
+@pytest.mark.parametrize(
+    ("price", "kind"),
+    [(np.inf, "infinite price"), (1e308, "absurd price"), (1e-320, "absurd price"), (0.0, "price not positive")],
+)
+@pytest.mark.parametrize("adjusted", [{}, {"adj_close": 10.0}])
+def test_the_most_extreme_prices_are_named_and_nothing_else_is_said(price, kind, adjusted):
+    """Warnings are errors here: NumPy's, of an overflow, would stand on the terminal with a line of our code."""
+    frame = bars(["2024-01-02", "2024-01-03", "2024-01-04"], **adjusted)
+    frame.loc[1, ["open", "high", "low", "close"]] = price
+    assert kind in {problem.kind for problem in check(frame)}
+
+
+def test_an_epoch_beyond_all_numbers_is_no_time():
+    assert "is no epoch time" in str(check(bars([1.6e9, 1e308]))[0])
+
+
+def test_a_cell_without_end_is_quoted_in_part(tmp_path):
+    long = "1" * 140_000
+    for line in (f"2024-01-03,{long},1,1,1,1", f"{long}x,1,1,1,1,1"):
+        found = check(written(tmp_path / "a.csv", f"{HEADER}2024-01-02,1,1,1,1,1\n{line}\n"))
+        assert found and max(len(str(problem)) for problem in found) < 500
 
 
 def test_zones_that_are_mixed_are_named_with_short_offsets_too():
@@ -69,6 +95,15 @@ def test_zones_that_are_mixed_are_named_with_short_offsets_too():
 
 def packed(text):
     return gzip.compress(text.encode())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "a.json", "a.zip"])
+def test_a_file_of_holes_is_not_read(name, tmp_path):
+    """It may have the size of all memory and takes nothing of the disk, so that anybody can send one."""
+    path = tmp_path / name
+    path.write_text(f"{HEADER}2024-01-02,1,1,1,1,1\n")
+    os.truncate(path, 1 << 28)
+    assert "made of holes" in str(check(str(path))[0])
 
 
 def zipped(name, content):

@@ -100,6 +100,14 @@ def test_a_name_with_markup_stays_text(run_copy):
     assert "&lt;/script&gt;&lt;b&gt;, price" in json.dumps(figures_of(page))
 
 
+def test_a_name_that_steers_a_terminal_or_is_no_text_is_an_escape(run_copy):
+    hostile = run_copy.rename(run_copy.with_name("a\x1b[31mb\udcff"))
+    (hostile / "run.json").write_text(json.dumps({"machine": "c\x1b[31m", "versions": {"torch": "\x9b2J"}}))
+    page = without_plotly(write_report(hostile).read_text(encoding="utf-8"))
+    assert r"a\x1b[31mb\udcff" in page and r"c\x1b[31m" in page
+    assert not {"\x1b", "\x9b"} & set(page)
+
+
 def test_the_same_run_gives_the_same_bytes(whole_run, page):
     assert render(load_run(whole_run), load_run(whole_run)) == page
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import leeward
+from leeward.config.run import RunConfig
 from leeward.durable import sha256
 from leeward.errors import RunDirectoryError
 from leeward.market import Scaler, prepare
@@ -152,3 +153,10 @@ def test_a_run_that_is_lent_can_be_held_by_another_until_it_is_taken_back(begun)
         held = pytest.raises(RunDirectoryError, match=f"process {os.getpid()} is using this run")
         with held, RunDir(run.path).locked():
             pass
+
+
+def test_a_directory_whose_name_is_no_text_holds_a_run_that_can_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "a\udcff"  # a byte that is no UTF-8, as the system gives it
+    monkeypatch.setattr("sys.argv", ["leeward", "train", "--run-dir", str(path)])
+    RunDir.create(path, RunConfig())
+    assert RunDir.open(path).record()["command"].endswith(r"a\udcff")

@@ -319,6 +319,13 @@ MUTANTS = [
         f"{ENVS}::test_each_env_draws_from_a_stream_of_its_own",
     ),
     row(
+        "a state that is not started may point anywhere",
+        f"{SIMULATION}:Simulation.load_state_dict",
+        "any(each.any() for each in found)",
+        "False",
+        "env/test_state.py::test_a_state_that_is_not_started_points_nowhere",
+    ),
+    row(
         "a state of other bars is taken",
         f"{SIMULATION}:Simulation.load_state_dict",
         'state["fingerprint"] != self.market.fingerprint',

@@ -159,13 +159,14 @@ def encode_space(space: spaces.Space[Any]) -> dict[str, Any]:
     )
 
 
-def decode_space(data: dict[str, Any]) -> spaces.Space[Any]:
+def decode_space(data: dict[str, Any], room: int = _LARGEST_SPACE) -> spaces.Space[Any]:
+    """The space back, if it has no more numbers than there is `room` for; the parts of a Dict share it."""
     kind = data["kind"]
     if kind == "Box":
         dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
         if dtype.kind not in "biuf" or not all(type(n) is int and n >= 0 for n in shape):
             raise CheckpointError(f"this file holds a Box of {dtype} and shape {shape}; expected numbers and sizes")
-        if math.prod(shape) > _LARGEST_SPACE:
+        if math.prod(shape) > room:
             raise CheckpointError(f"this file holds a Box of shape {shape}, more than {_LARGEST_SPACE:,} numbers")
         low, high = (np.array(data[k], dtype=dtype) for k in ("low", "high"))
         if len(low) == 1:
@@ -176,12 +177,21 @@ def decode_space(data: dict[str, Any]) -> spaces.Space[Any]:
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(data["nvec"], start=data["start"])
     if kind == "MultiBinary":
-        if math.prod(np.ravel(data["n"]).tolist()) > _LARGEST_SPACE:
+        if math.prod(np.ravel(data["n"]).tolist()) > room:
             raise CheckpointError(f"this file holds a MultiBinary of {data['n']}, more than {_LARGEST_SPACE:,} numbers")
         return spaces.MultiBinary(data["n"])
     if kind == "Dict":
-        return spaces.Dict({key: decode_space(each) for key, each in data["spaces"]})
+        parts = {}
+        for key, each in data["spaces"]:
+            parts[key] = decode_space(each, room)
+            room -= _n_numbers(parts[key])
+        return spaces.Dict(parts)
     raise CheckpointError(f"this file holds a space of kind {kind!r}, which this version of Leeward does not know")
+
+
+def _n_numbers(space: spaces.Space[Any]) -> int:
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else ()
+    return sum(map(_n_numbers, parts)) + math.prod(space.shape or ())
 
 
 def check_kind(where: str, ours: Any, saved: Any) -> None:

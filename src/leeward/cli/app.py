@@ -278,6 +278,8 @@ def data_fetch(
 
 def main() -> None:
     """Run the command line; errors of ours are one line on stderr and exit code 1."""
+    if any(len(f"{argument}.".splitlines()) > 1 for argument in sys.argv[1:]):
+        _fail("an argument holds a line break, so that no message could be one line; rename the path, or use a config")
     try:
         app(prog_name="leeward")
     except LeewardError as error:

@@ -221,8 +221,11 @@ class Simulation:
             raise CheckpointError(f"the state of the envs has the seed {seed!r:.40}; take an older checkpoint")
         if type(state["auto"]) is not bool or type(state["started"]) is not bool:
             raise CheckpointError("the state of the envs: auto and started must be true or false")
+        found = [np.asarray(state[name]) for name in _STATE]
         if state["started"]:
-            self._check_ranges(*(np.asarray(state[name]) for name in _STATE), auto=state["auto"])
+            self._check_ranges(*found, auto=state["auto"])
+        elif any(each.any() for each in found):
+            raise CheckpointError("the state of the envs: not started, and yet not all zero; take an older checkpoint")
         self.reseed(seed)
         for name in _STATE:
             getattr(self, name)[...] = state[name]
@@ -234,8 +237,9 @@ class Simulation:
         """Bars inside the window, a window inside the bars, and amounts that an account can have."""
         first, last = (self.split.start, self.split.end - 1) if auto else (0, len(self._panel) - 1)
         bar, end, trade_from = clock[:, k.BAR], clock[:, k.END], clock[:, k.TRADE_FROM]
-        # Those that start again by themselves have always a bar before them; others may stand at their end.
-        ahead = bar < end if auto else bar <= end
+        # Those that start again by themselves have always a bar before them; others share a window, and may stand at
+        # its end: `step` asks the first of them.
+        ahead = bar < end if auto else (bar <= end) & (bar == bar[0]) & (end == end[0])
         sound = {
             "clock": (first <= bar) & ahead & (end <= last) & (trade_from >= first) & (trade_from <= end)
             & (clock[:, k.EPISODE] >= 0) & (clock[:, k.EPISODE] < 2**62) & (clock[:, k.LENGTH] >= 0)
@@ -253,6 +257,13 @@ class Simulation:
                     f"the state of the envs: {name} of env {env} holds what no account can have, "
                     f"{checked[name][env].ravel().tolist()!r:.80}; take an older checkpoint"
                 )
+        shown = np.empty((self.n_envs, self.observation_size), dtype=np.float32)
+        k.observe_all(self._panel, self._inputs, book, held, clock, shown)
+        if not np.isfinite(shown).all():
+            env = int(np.argmin(np.isfinite(shown).all(axis=1)))
+            raise CheckpointError(
+                f"the state of the envs: what env {env} owns cannot be shown in numbers; take an older checkpoint"
+            )
 
 
 def cut_state(state: Mapping[str, Any], envs: slice) -> dict[str, Any]:

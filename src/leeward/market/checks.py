@@ -59,6 +59,10 @@ def examine_joined(
     return [problem for problem in problems if (problem.kind, problem.message) not in said]
 
 
+# Ratios and squares of prices between them are numbers still; the cheapest coin and the worst inflation are too.
+_LOWEST_PRICE, _HIGHEST_PRICE = 1e-30, 1e30
+
+
 def _problems(
     columns: Columns, wrong: NDArray[np.bool_], kind: str, message: str, shown: FloatArray | None = None
 ) -> list[Problem]:
@@ -77,6 +81,9 @@ def _check_values(columns: Columns) -> list[Problem]:
             problems += _problems(columns, np.isinf(price), "infinite price", f"{name} must be finite", price)
             wrong = price <= 0.0
             problems += _problems(columns, wrong & ~np.isinf(price), "price not positive", f"{name} must be > 0", price)
+            absurd = np.isfinite(price) & (price > 0.0) & ((price < _LOWEST_PRICE) | (price > _HIGHEST_PRICE))
+            limits = f"{name} must lie between {_LOWEST_PRICE:g} and {_HIGHEST_PRICE:g}; change its unit"
+            problems += _problems(columns, absurd, "absurd price", limits, price)
     if "volume" in values:
         volume = values["volume"]
         problems += _problems(columns, volume < 0.0, "negative volume", "volume must not be negative", volume)
@@ -88,8 +95,9 @@ def _check_values(columns: Columns) -> list[Problem]:
     outside = np.zeros(len(high), dtype=np.bool_)
     for name in ("open", "close"):
         # Half a cent of rounding in a data vendor's file is no fault.
-        slack = 1e-3 * np.abs(values[name])
-        outside |= (values[name] > high + slack) | (values[name] < low - slack)
+        with np.errstate(invalid="ignore"):  # infinite prices are named above
+            slack = 1e-3 * np.abs(values[name])
+            outside |= (values[name] > high + slack) | (values[name] < low - slack)
     for i in np.flatnonzero(outside & (high >= low)):
         message = "open or close lies outside [low, high]"
         problems.append(Problem(int(columns.rows[i]), "outside the range", message, "warning", columns.where))
@@ -163,11 +171,13 @@ def _check_splits(columns: Columns, of_asset: NDArray[np.int64]) -> list[Problem
     """An overnight jump by a usual split ratio, where prices are not adjusted."""
     opens, closes = columns.values["open"][of_asset], columns.values["close"][of_asset]
     if "adj_close" in columns.values:
-        factor = columns.values["adj_close"][of_asset] / closes
-        opens, closes = opens * factor, closes * factor
+        with np.errstate(all="ignore"):  # by a price of zero, which is named above
+            factor = columns.values["adj_close"][of_asset] / closes
+            opens, closes = opens * factor, closes * factor
     good = np.isfinite(opens) & np.isfinite(closes) & (opens > 0.0) & (closes > 0.0)
     opens, closes, kept = opens[good], closes[good], of_asset[good]
-    jump = np.exp(np.abs(np.log(opens[1:] / closes[:-1])))  # (m - 1,) ratio, always >= 1
+    with np.errstate(over="ignore", divide="ignore"):  # prices of 1e300 and of 1e-300 are infinitely far apart
+        jump = np.exp(np.abs(np.log(opens[1:] / closes[:-1])))  # (m - 1,) ratio, always >= 1
     far = np.flatnonzero(jump > (1.0 - _SPLIT_TOLERANCE) * _SPLIT_RATIOS.min())  # few of millions of bars
     off = jump[far, None] / _SPLIT_RATIOS - 1.0
     nearest = np.abs(off).argmin(axis=1)

@@ -248,7 +248,7 @@ def _not_numbers(table: Table, name: str, column: "pd.Series[Any]", values: Mapp
     for i in np.flatnonzero(np.isnan(values[name])):
         cell = str(column.iloc[i]).strip()
         if cell.lower() not in MISSING:
-            message = f"{name} is {cell!r}; expected a number"
+            message = f"{name} is {cell!r:.80}; expected a number"
             problems.append(Problem(int(table.rows[i]), "text in number", message, where=table.where))
         elif not name.startswith(USER_FEATURE) and name not in ACTIONS:  # a feature may start late: it is flagged there
             message = f"{name} is missing; fill it or drop the line"

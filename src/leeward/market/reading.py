@@ -34,6 +34,8 @@ TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", *PARQUET, *FEATHER)
 CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
+_ROOM = 1 << 26  # bytes that any file may have
+_HOLLOW = "the file is made of holes, which are read as zeros; no file of bars is"
 _TOO_LARGE = f"expands to more than {EXPANSION} times its size; no file of bars does"
 
 
@@ -63,6 +65,8 @@ def read_file(path: Path) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
+    if _is_hollow(path):
+        return _unreadable(path, "binary", _HOLLOW)
     if path.suffix in (*PARQUET, *FEATHER):
         return _read_arrow(path)
     try:
@@ -82,6 +86,12 @@ def read_file(path: Path) -> Table:
     return _read_text(path, content, head.decode("utf-8-sig", errors="ignore"))
 
 
+def _is_hollow(path: Path) -> bool:
+    """Whether a file takes next to nothing of the disk: its holes are read as zeros, gigabytes of them."""
+    about = path.stat()
+    return about.st_size > EXPANSION * 512 * about.st_blocks + _ROOM
+
+
 def _expanded(path: Path) -> bytes | None:
     """The text of a gzip file; None for one that expands as no text of numbers does."""
     most = _most_bytes(path)
@@ -97,6 +107,8 @@ def _most_bytes(path: Path) -> int:
 
 def _read_zip(path: Path) -> list[tuple[str, Table]]:
     """The files of bars in an archive: one as the exchanges hand them out, or one per asset as in a directory."""
+    if _is_hollow(path):
+        return [(_stem(path), _unreadable(path, "binary", _HOLLOW))]
     if not zipfile.is_zipfile(path):
         return [(_stem(path), _unreadable(path, "binary", "ends in .zip but is not a zip file"))]
     with zipfile.ZipFile(path) as archive:

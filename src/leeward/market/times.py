@@ -19,7 +19,8 @@ _WRITE = "write times as 2024-01-31 09:30:00, or as seconds since 1970"
 _DAYLIGHT_HOURS, _DAYLIGHT_DAYS = 1.0, 60.0
 # Epoch numbers of 1973..5138 in seconds; the factor of 1000 between units leaves no overlap.
 _FURTHEST = 9.2e18  # nanoseconds from 1970 that int64 holds: the years 1678 to 2261
-_CALENDAR = ((12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S"))  # digits, form
+# 2024010209 could be a second of 2034, but a column of which each is a date and an hour is one of dates.
+_CALENDAR = ((10, "%Y%m%d%H"), (12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S"))  # digits, form
 _EPOCH_UNITS = ((1e8, 1e11, 10**9), (1e11, 1e14, 10**6), (1e14, 1e17, 10**3), (1e17, 1e20, 1))
 
 
@@ -66,7 +67,7 @@ def _read_epoch(
 ) -> tuple[NDArray[np.int64], list[Problem]]:
     nanoseconds = np.full(len(numbers), np.iinfo(np.int64).min)
     for low, high, factor in _EPOCH_UNITS:
-        inside = (np.abs(numbers) >= low) & (np.abs(numbers) < high) & (np.abs(numbers) * factor < _FURTHEST)
+        inside = (np.abs(numbers) >= low) & (np.abs(numbers) < high) & (np.abs(numbers) < _FURTHEST / factor)
         nanoseconds[inside] = numbers[inside].astype(np.int64) * factor
     unread = np.flatnonzero(nanoseconds == np.iinfo(np.int64).min)
     problems = [
@@ -81,7 +82,7 @@ def _read_epoch(
 def _unknown_form(first: str, rows: NDArray[np.int64], where: str) -> Problem:
     """Not one time of the column can be read: it is not the lines that are wrong."""
     return Problem(
-        int(rows[0]), "impossible date", f"{first!r} is in no form of time that is known; {_WRITE}", where=where
+        int(rows[0]), "impossible date", f"{first!r:.80} is in no form of time that is known; {_WRITE}", where=where
     )
 
 
@@ -98,7 +99,7 @@ def _read_text(
     parsed, said = _parse(text, utc=bool(aware.any()))
     parsed = _in_reach(parsed)
     problems = [
-        Problem(int(rows[i]), "impossible date", f"{text.iloc[i]!r} is no date; correct or drop the line", where=where)
+        Problem(int(rows[i]), "impossible date", f"{text.iloc[i]!r:.80} is no date; correct or drop it", where=where)
         for i in np.flatnonzero(parsed.isna().to_numpy())
     ]
     if len(problems) == len(text) > 1:
@@ -146,7 +147,7 @@ def _in_either_order(
         return (day_first if disorder[1] < disorder[0] else month_first), ""
     day_wins = (_unevenness(day_first), _span(day_first)) < (_unevenness(month_first), _span(month_first))
     words = "the day" if day_wins else "the month"
-    said = f"{words} comes first in {example!r}, which may be wrong: every date here has two meanings; {_WRITE}"
+    said = f"{words} comes first in {example!r:.80}, which may be wrong: every date here has two meanings; {_WRITE}"
     return (day_first if day_wins else month_first), said
 
 

@@ -13,6 +13,7 @@ from leeward.backtest.judgement import headline, judge
 from leeward.backtest.verdict import Verdict
 from leeward.backtest.wording import percent, share
 from leeward.durable import write_atomically
+from leeward.errors import printable
 from leeward.report.data import ReportData, load_run
 from leeward.report.openings import openings_list
 from leeward.report.sections import Section, sections_of
@@ -75,7 +76,7 @@ def _facts(main: ReportData) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _asset(name: str) -> str:

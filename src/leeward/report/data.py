@@ -11,7 +11,7 @@ from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.backtest.robustness import RobustnessCurve, read_curve
 from leeward.durable import LARGEST_JSON, LARGEST_LOG, read_bounded, read_lines, read_object
-from leeward.errors import RunDirectoryError, one_line
+from leeward.errors import RunDirectoryError, one_line, printable
 from leeward.telemetry.alerts import AlertRecord
 
 __all__ = ["ReportData", "load_run"]
@@ -54,7 +54,7 @@ def load_run(run_dir: Path) -> ReportData:
     names = [name for name in _SPLITS if name in found] + [name for name in found if name not in _SPLITS]
     config, run, audit = run_dir / "config.yaml", run_dir / "run.json", run_dir / "audit.json"
     return ReportData(
-        name=run_dir.resolve().name,
+        name=printable(run_dir.resolve().name),
         splits={name: read_backtest(run_dir / "backtest" / name) for name in names},
         config=_text(config) if config.is_file() else None,
         progress=_progress(run_dir / "progress.csv"),

@@ -30,7 +30,7 @@ from leeward.config.load import dump_config, read_config
 from leeward.config.run import RunConfig
 from leeward.config.trading import DataConfig
 from leeward.durable import is_leftover, naming, put_back, read_object, sha256, write_atomically
-from leeward.errors import CheckpointError, RunDirectoryError
+from leeward.errors import CheckpointError, RunDirectoryError, printable
 from leeward.market import Market, Scaler, fit_scaler, load, prepare
 from leeward.training.trained_on import TrainedOn
 
@@ -95,7 +95,7 @@ class RunDir:
                 seed=config.seed,
                 versions=_versions(),
                 machine=f"{platform.machine()}, {os.cpu_count()} cores",
-                command=" ".join(["leeward", *sys.argv[1:]]),
+                command=printable(" ".join(["leeward", *sys.argv[1:]])),  # a path may have bytes that are no text
                 openings=[],
                 sha256={run.config_file.name: sha256(text.encode())},
             )
