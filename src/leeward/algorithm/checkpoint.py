@@ -248,7 +248,9 @@ def restore(model: "DistributionalPPO", manifest: dict[str, Any], tensors: dict[
     try:
         model.policy.load_state_dict(weights)
     except RuntimeError as error:
-        raise CheckpointError(f"the weights do not fit the network that the arguments describe: {error}") from None
+        raise CheckpointError(
+            f"the weights do not fit the network that the arguments describe: {one_line(error)}"
+        ) from None
     model.engine.weights.forget()
     lacking = [name for name in _ALWAYS_OWNED if name not in manifest["state"]]
     if lacking:

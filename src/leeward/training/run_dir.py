@@ -343,7 +343,10 @@ class RunDir:
             # Out of sight first: one that is half removed must not look like a checkpoint.
             gone = path.with_name(f".{path.name}.pruned")
             os.replace(path, gone)
-            shutil.rmtree(gone)
+            if gone.is_dir() and not gone.is_symlink():
+                shutil.rmtree(gone)
+            else:  # put there by somebody else: a checkpoint is a folder
+                gone.unlink()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
