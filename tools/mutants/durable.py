@@ -133,7 +133,7 @@ MUTANTS = [
     row(
         "the state of envs is trusted",
         "env/simulation:Simulation.load_state_dict",
-        'self._check_ranges(*(np.asarray(state[name]) for name in _STATE), auto=state["auto"])',
+        'self._check_ranges(*found, auto=state["auto"])',
         "pass",
         f"{STATE}::test_what_no_account_can_have_is_refused_and_the_env_stays_as_it_was",
     ),
