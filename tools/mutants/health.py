@@ -146,9 +146,9 @@ MUTANTS = [
     ),
     row(
         "health: a feature that stands still is as usual",
-        "algorithm/feature_memory:FeatureMemory.look",
-        "beyond[still] = _STILL",
-        "pass",
+        "algorithm/feature_memory:",
+        "_STILL = 1e9",
+        "_STILL = 0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[a part of the observation is always 0]",
     ),
     row(
