@@ -18,6 +18,7 @@ from leeward.algorithm.health_numbers import (
     Weights,
     computed_again,
     memory_reach,
+    network_has_its_turn,
     network_numbers,
     rollout_looks,
     target_looks,
@@ -221,7 +222,7 @@ class Engine:
         looks = rollout_looks(policy, rollout) | episode_looks(rollout)
         looks[metrics.OBS_CHANGED] = self.features.look(rollout, group)
         looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
-        if now.number % 2 == 1:  # in turns with the step that `StepLook` computes again
+        if network_has_its_turn(now.number):
             rare = now.number % _RARE == 1
             looks |= computed_again(policy, rollout, rank_too=rare) | (memory_reach(policy, rollout) if rare else {})
         change = self.critic_unit.follow(policy, targets.samples, rollout, plan, group)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from leeward.maths.nested import map_observation
+from leeward.algorithm.health_numbers import stride
+from leeward.maths.nested import map_observation, parts_of
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.telemetry import metrics
 from leeward.telemetry.metrics import Numbers
@@ -30,7 +31,7 @@ def episode_looks(rollout: RolloutBuffer) -> Numbers:
 def _at_bounds(rollout: RolloutBuffer) -> float:
     """The smaller share of the rewards that are exactly the lowest, or the highest, if those between hardly repeat."""
     table = rollout.rewards if rollout.original_rewards is None else rollout.original_rewards
-    rewards = table.flatten()[:: -(-table.numel() // _REWARDS)].cpu().numpy()
+    rewards = table.flatten()[:: stride(table.numel(), _REWARDS)].cpu().numpy()
     low, high = rewards == rewards.min(), rewards == rewards.max()
     share = float(min(low.mean(), high.mean()))
     if share * len(rewards) < 2.0:
@@ -55,7 +56,7 @@ def _repeated(rollout: RolloutBuffer) -> float | None:
         return None
     times, envs = times[:_STARTS], envs[:_STARTS]
     first = map_observation(lambda x: x[times, envs].cpu(), rollout.observations)
-    parts = [part.numpy() for part in (first.values() if isinstance(first, dict) else [first])]
+    parts = [part.numpy() for part in parts_of(first)]
     seen: dict[int, set[bytes]] = {}
     again = []
     for i, env in enumerate(envs.tolist()):

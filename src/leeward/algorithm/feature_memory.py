@@ -7,6 +7,7 @@ import numpy as np
 from leeward.algorithm.health_numbers import stride
 from leeward.algorithm.parallel.process_group import ProcessGroup
 from leeward.errors import CheckpointError
+from leeward.maths.nested import parts_of
 from leeward.rollout.buffer import RolloutBuffer
 
 __all__ = ["FeatureMemory"]
@@ -73,9 +74,7 @@ def _sample(rollout: RolloutBuffer, group: ProcessGroup) -> np.ndarray | None:  
     """Features that are no images, at some steps of some envs, one env after the other."""
     T, B = rollout.shape[0], group.n_envs(rollout.shape[1])
     k, n = stride(T, _TIMES), stride(B, _ENVS)
-    seen = rollout.observations
-    parts = list(seen.values()) if isinstance(seen, dict) else [seen]
-    flat = [part for part in parts if part.is_floating_point() and part.ndim == 3]
+    flat = [part for part in parts_of(rollout.observations) if part.is_floating_point() and part.ndim == 3]
     if not flat:
         return None
     features = [group.columns(part[::k])[:, ::n].cpu().numpy() for part in flat]

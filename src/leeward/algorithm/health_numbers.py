@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leeward.algorithm.targets import Targets
 from leeward.config.settings import Settings
-from leeward.maths.nested import Memory, Observation, forget, map_observation
+from leeward.maths.nested import Memory, Observation, forget, map_observation, parts_of
 from leeward.networks.action_distributions import GaussianHead, StateDependentHead
 from leeward.networks.actor_critic import ActorCritic
 from leeward.rollout.buffer import RolloutBuffer
@@ -28,6 +28,7 @@ __all__ = [
     "Witness",
     "computed_again",
     "memory_reach",
+    "network_has_its_turn",
     "network_numbers",
     "rollout_looks",
     "stride",
@@ -48,6 +49,11 @@ _SMALL = 0.1  # RMS of weights below which a change is not relative to them
 def _some(n: int, most: int) -> Tensor:  # (m,) int64
     """Up to `most` places among n, evenly spaced, the first and the last among them."""
     return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)))
+
+
+def network_has_its_turn(number: int) -> bool:
+    """Whether the network's word is computed again in this update; in the others a step of the optimiser is."""
+    return number % 2 == 1
 
 
 def stride(n: int, most: int) -> int:
@@ -156,7 +162,7 @@ def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     k, n = stride(T, 8 * _TIMES), stride(B, _ENVS)
     sample = map_observation(lambda x: x[::k, ::n], rollout.observations)
     numbers = _sizes(policy, sample)
-    features = np.concatenate([_rows(part) for part in _parts(sample)], -1)  # (t, b, F)
+    features = np.concatenate([_rows(part) for part in parts_of(sample)], -1)  # (t, b, F)
     # Most features differ between the first step and the last, and most envs in the last: the rest is looked at whole.
     still = features[0, 0] == features[-1, -1]
     still[still] = (features[..., still] == features[0, 0, still]).all((0, 1))
@@ -172,13 +178,9 @@ def _seen(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     goes_on = ~rollout.starts[k::k, ::n].cpu().numpy()
     if goes_on.any():
         earlier = map_observation(lambda x: x[k - 1 : -1 : k, ::n], rollout.observations)
-        before = np.concatenate([_rows(part) for part in _parts(earlier)], -1)
+        before = np.concatenate([_rows(part) for part in parts_of(earlier)], -1)
         numbers[metrics.OBS_REPEATED] = float((features[1:] == before).all(-1)[goes_on].mean())
     return numbers
-
-
-def _parts(observation: Observation) -> list[Tensor]:
-    return list(observation.values()) if isinstance(observation, dict) else [observation]
 
 
 def _rows(part: Tensor) -> np.ndarray:  # (t, b, ...) -> (t, b, F); a discrete observation is one feature
@@ -191,7 +193,7 @@ def _sizes(policy: ActorCritic, sample: Observation) -> Numbers:
     normalised = policy.observation_normaliser is not None
     if policy.observation_normaliser is not None:
         flat = policy.observation_normaliser(flat)
-    parts = [part.reshape(len(part), -1) for part in _parts(flat) if part.is_floating_point()]
+    parts = [part.reshape(len(part), -1) for part in parts_of(flat) if part.is_floating_point()]
     largest = max((float(part.square().mean(0).max().sqrt()) for part in parts), default=1.0)
     numbers = {metrics.OBS_LARGEST: largest}
     if normalised and parts:

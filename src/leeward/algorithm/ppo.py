@@ -28,7 +28,7 @@ from leeward.algorithm import checkpoint, schedules, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
 from leeward.algorithm.engine import Engine, Round
 from leeward.algorithm.guard import Guard, OnAlert
-from leeward.algorithm.health_numbers import Witness
+from leeward.algorithm.health_numbers import Witness, network_has_its_turn
 from leeward.algorithm.live_settings import Fixed, Live, LiveSchedule, changed_settings, warn_of_thin_tails
 from leeward.algorithm.parallel.env_shards import EnvFunction, EnvList, env_functions
 from leeward.algorithm.parallel.processes import Processes
@@ -442,7 +442,7 @@ class DistributionalPPO(BaseAlgorithm):
         witness = self._fill(rollout, noise, hold, callback)
         if witness is None:
             return None
-        if now.number % 2 == 1:
+        if network_has_its_turn(now.number):
             witness.follow(self.policy, collector.state, rollout)
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leeward.algorithm import kl_stop
+from leeward.algorithm.health_numbers import network_has_its_turn
 from leeward.algorithm.losses import (
     Coefficients,
     Losses,
@@ -138,7 +139,7 @@ class Updater:
     def _looked_at(self, inputs: UpdateInputs) -> int | None:
         """Which step is computed a second time, in every other update: the first and the second in turns, since an
         update may have but one, and what is wrong with a sum of gradients shows in the second only."""
-        if inputs.attack is not None or inputs.number % 2 == 1:  # what an adversary adds is not known here
+        if inputs.attack is not None or network_has_its_turn(inputs.number):  # what an adversary adds is not known here
             return None
         return inputs.number // 2 % 2
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-__all__ = ["Memory", "Observation", "as_sequence", "forget", "map_observation", "rows_of"]
+__all__ = ["Memory", "Observation", "as_sequence", "forget", "map_observation", "parts_of", "rows_of"]
 
 Observation = Tensor | dict[str, Tensor]
 Memory = tuple[Tensor, ...]  # each (layers, B, H): (h, c) of an LSTM, (h,) of a GRU, () without memory
@@ -15,6 +15,11 @@ def map_observation(function: Callable[[Tensor], Tensor], observation: Observati
     if isinstance(observation, dict):
         return {key: function(value) for key, value in observation.items()}
     return function(observation)
+
+
+def parts_of(observation: Observation) -> list[Tensor]:
+    """The tensor, or those of a Dict observation."""
+    return list(observation.values()) if isinstance(observation, dict) else [observation]
 
 
 def as_sequence(observation: Observation) -> Observation:  # (B, ...) -> (1, B, ...)

@@ -89,15 +89,21 @@ def _against_before(values: tuple[float, ...]) -> float | None:
     return max(ratio, 1.0 / ratio)
 
 
+def _reward_changes(history: History) -> tuple[Reading | None, Reading | None]:
+    """How many times the spread of the rewards, and their usual size, are those of the updates before."""
+    by_spread, by_size = (changes(metric, 6, _against_before) for metric in (m.REWARD_STD, m.REWARD_SIZE))
+    return by_spread(history), by_size(history)
+
+
 def _unit_changed(history: History) -> Reading | None:
     """By the spread of the rewards and by their usual size: the first reward for a goal changes the spread alone."""
-    spread, size = (changes(metric, 6, _against_before)(history) for metric in (m.REWARD_STD, m.REWARD_SIZE))
+    spread, size = _reward_changes(history)
     return None if spread is None or size is None else min(spread, size)
 
 
 def _outlier(history: History) -> Reading | None:
     """How far the spread of the rewards has grown beyond their usual size."""
-    spread, size = (changes(metric, 6, _against_before)(history) for metric in (m.REWARD_STD, m.REWARD_SIZE))
+    spread, size = _reward_changes(history)
     return None if spread is None or size is None else Reading(spread.value / size.value, spread.metric)
 
 
