@@ -1,12 +1,15 @@
-"""Settings every test shares, the order of files, and where Ray may start."""
+"""Settings every test shares, the order of files, unwritten memory, where Ray may start, how long a test may wait."""
 
 import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
 from tests.support.alone import is_alone, refuse
+from tests.support.unwritten import show_unwritten_memory
 
 # With several workers each takes the next file when it has done its last: begun first, these leave nobody alone at the
 # end. Order matters little, as long as the longest is here and the last files are short.
@@ -23,6 +26,7 @@ settings.register_profile("leeward", derandomize=True, deadline=None, database=N
 # A failing example is not made smaller where only the failure counts: for mutants.
 settings.register_profile("mutants", settings.get_profile("leeward"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("leeward")
+show_unwritten_memory()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,3 +46,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("Ray is not installed: make ray")
     if not is_alone():
         pytest.skip("Ray starts in tests only where the network is the loopback alone: make ray")
+
+
+@pytest.fixture
+def bounded():
+    """A wait without end is a test that fails."""
+
+    def late(*_: Any) -> None:
+        raise AssertionError("still waiting after 60 s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

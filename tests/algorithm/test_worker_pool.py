@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from leeward import DistributionalPPO
 from leeward.algorithm.checkpoint import read_checkpoint
+from leeward.algorithm.parallel import worker_pool
 from leeward.env.sb3 import RunningReturnVecEnv, TradingVecEnv
 from leeward.errors import ArgumentError, ConfigError, WorkerFault
 
@@ -254,6 +257,104 @@ def test_a_worker_that_is_killed_while_it_waits_is_named_at_the_next_question(tm
     assert (model.processes._pool, multiprocessing.active_children()) == (None, [])
     model.save(tmp_path / "m")
     assert read_checkpoint(tmp_path / "m")[0]["n_envs"] == 3
+
+
+@pytest.fixture
+def fleeting(bounded):
+    """No worker outlives the test, a stopped one neither."""
+    yield
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
+Then = Callable[[int], Any]  # gets the number of the process that was stopped
+
+
+def freeze(then: Then) -> None:
+    """Stop the only worker."""
+    (process,) = multiprocessing.active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    then(process.pid)
+
+
+class FreezeAt(BaseCallback):
+    """Stops the worker inside a rollout."""
+
+    def __init__(self, then: Then) -> None:
+        super().__init__()
+        self.then = then
+
+    def _on_step(self) -> bool:
+        if self.n_calls == STEPS + 4:
+            freeze(self.then)
+        return True
+
+
+def in_a_rollout(model: DistributionalPPO, folder: Path, then: Then) -> None:
+    model.learn(2 * ROLLOUT, callback=FreezeAt(then))
+
+
+def between_two(model: DistributionalPPO, folder: Path, then: Then) -> None:
+    freeze(then)
+    model.save(folder / "m")
+
+
+def at_the_start(model: DistributionalPPO, folder: Path, then: Then) -> None:
+    freeze(then)
+    model.learn(ROLLOUT)
+
+
+def wide_model() -> DistributionalPPO:
+    """A trained model whose weights are more than a pipe holds while nobody reads."""
+    wide = {"net_arch": [300, 300], "lstm_hidden_size": 8}
+    model = DistributionalPPO(env=functions(), seed=3, n_jobs=2, **settings(n_epochs=1, policy_kwargs=wide))
+    return model.learn(ROLLOUT)
+
+
+STOPPED = r"worker 1 of n_jobs=2 \(envs 3 to 4\) has been stopped by a signal for 0\.5 s; resume the run"
+WHERE = {
+    in_a_rollout: STOPPED,
+    between_two: STOPPED,
+    at_the_start: r"worker 1 of n_jobs=2 \(envs 3 to 4\) does not listen any more",
+}
+
+
+@pytest.mark.parametrize("act", WHERE)
+def test_a_worker_that_is_stopped_is_named_and_not_waited_for_without_end(act, monkeypatch, fleeting, tmp_path):
+    model = wide_model()
+    monkeypatch.setattr(worker_pool, "_STUCK", 0.5)
+    monkeypatch.setattr(worker_pool, "_FAREWELL", 0.1)
+    with pytest.raises(WorkerFault, match=WHERE[act]):
+        act(model, tmp_path, lambda process: None)
+    assert (model.processes._pool, multiprocessing.active_children()) == (None, [])
+
+
+@pytest.mark.parametrize("act", WHERE)
+def test_ctrl_c_is_heard_while_a_worker_is_stopped(act, fleeting, tmp_path):
+    model = wide_model()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    impatient = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        act(model, tmp_path, lambda process: impatient.start())
+    signal.signal(signal.SIGINT, before)
+    if model.processes._pool is not None:
+        model.processes._pool.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_is_continued_in_time_changes_nothing():
+    run = {"env": functions(), "seed": 3, "n_jobs": 2, **settings()}
+
+    def go_on(process: int) -> None:
+        threading.Timer(2.5, os.kill, (process, signal.SIGCONT)).start()
+
+    model = DistributionalPPO(**run).learn(2 * ROLLOUT, callback=FreezeAt(go_on))
+    other = DistributionalPPO(**run).learn(2 * ROLLOUT)
+    assert all(map(torch.equal, model.policy.state_dict().values(), other.policy.state_dict().values()))
+    model.processes.stop()
+    other.processes.stop()
 
 
 def test_a_setting_that_changes_reaches_every_process_and_a_new_env_ends_them():

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import time
 from typing import Any
 
 import gymnasium
@@ -53,8 +55,8 @@ def start():
     """A function that makes so many envs in processes; they end with the test."""
     made: list[SubprocVecEnv] = []
 
-    def started(n_envs: int) -> VecMonitor:
-        made.append(SubprocVecEnv([Mortal] * n_envs, start_method="fork"))
+    def started(n_envs: int, kind: type[Mortal] = Mortal) -> VecMonitor:
+        made.append(SubprocVecEnv([kind] * n_envs, start_method="fork"))
         return VecMonitor(made[-1])
 
     yield started
@@ -98,6 +100,80 @@ def test_an_env_that_cannot_answer_is_named(call, order, watched, monkeypatch):
     watched.set_options([{"order": each} for each in orders])
     with pytest.raises(EnvironmentFault, match=words):
         watched.step(np.array(orders)) if call == "step" else watched.reset()
+
+
+class Wide(Mortal):
+    """Its actions and observations are larger than what a pipe holds while nobody reads."""
+
+    observation_space = action_space = spaces.Box(-1, 1, (1_000_000,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1_000_000, np.float32), {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+
+
+@pytest.fixture
+def wide(start, bounded, monkeypatch):
+    monkeypatch.setattr(env_processes, "PATIENCE", 0.3)
+    envs = start(2, Wide)
+    env_processes.watch_processes(envs)
+    return envs
+
+
+def freeze(envs: VecMonitor, number: int) -> None:
+    process = envs.unwrapped.processes[number]
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_messages_larger_than_a_pipe_arrive_whole_under_any_default_timeout(start):
+    socket.setdefaulttimeout(30)
+    try:
+        envs = start(2, Wide)
+        env_processes.watch_processes(envs)
+        envs.reset()
+        actions = np.random.default_rng(0).uniform(-1, 1, (2, 1_000_000)).astype(np.float32)
+        assert np.array_equal(envs.step(actions)[0], actions)
+    finally:
+        socket.setdefaulttimeout(None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda envs: envs.step(np.zeros((2, 1_000_000), np.float32)),
+        lambda envs: envs.set_attr("memory", np.zeros(1_000_000)),
+    ],
+    ids=["a step", "a state"],
+)
+def test_a_stopped_env_that_does_not_take_what_is_sent_is_named(call, wide):
+    wide.reset()
+    freeze(wide, 1)
+    with pytest.raises(EnvironmentFault, match=r"env 1 has not listened for 0\.3 s; it hangs or is too slow"):
+        call(wide)
+    for process in wide.unwrapped.processes:
+        process.join(10)
+    assert [process.exitcode for process in wide.unwrapped.processes] == [-signal.SIGKILL] * 2
+
+
+def test_an_env_that_is_stopped_in_the_middle_of_its_answer_is_named(wide):
+    remote = wide.unwrapped.remotes[0]
+    remote.send(("reset", (None, {})))
+    while not remote._news.poll(0):
+        time.sleep(0.01)
+    freeze(wide, 0)
+    with pytest.raises(EnvironmentFault, match=r"env 0 has not answered for 0\.3 s"):
+        remote.recv()
+
+
+def test_a_dead_env_is_not_taken_for_a_slow_one_by_what_it_leaves_unread(wide):
+    """The process before it, a fork, holds its end of the pipe open."""
+    wide.unwrapped.processes[1].kill()
+    wide.unwrapped.processes[1].join()
+    with pytest.raises(EnvironmentFault, match="the process of env 1 ended with exit code -9"):
+        wide.step(np.zeros((2, 1_000_000), np.float32))
 
 
 def test_an_env_that_is_dead_already_is_named_when_it_is_asked(watched):

@@ -75,12 +75,19 @@ def run_tests(tree: Path, mutant: Mutant | None, tests: tuple[str, ...], log: Pa
     sys.path[:0] = [str(tree / "src"), str(tree)]
     sys.dont_write_bytecode = True  # two mutants of one size within one second would share a cached file
     options = ["-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    options += ["--hypothesis-profile=mutants"]
+    # A folder of its own: in the one that all runs share by default, two that clean it at once trip over each other.
+    options += ["--hypothesis-profile=mutants", f"--basetemp={tree.with_name(f'{tree.name}-tmp')}"]
     if interpreted:
         numba.config.DISABLE_JIT = True  # type: ignore[attr-defined]
         options += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # compiled integers wrap around in silence
     watch = Watch(mutant, tree) if mutant is not None else None
-    code = int(pytest.main([*options, *tests], plugins=[watch] if watch else []))
+    try:
+        code = int(pytest.main([*options, *tests], plugins=[watch] if watch else []))
+    except pytest.PytestUnraisableExceptionWarning:
+        # Something was left open and is found when all tests have ended: what they said stands.
+        if watch is None or not watch.failed:
+            raise
+        code = int(pytest.ExitCode.TESTS_FAILED)
     if watch is not None and watch.broken:
         code = BROKEN
         print(f"the code of the row could not run: {watch.broken}")

@@ -10,7 +10,45 @@ TOLD = "algorithm/test_process_group.py"
 PEERS = "algorithm/test_peers.py"
 
 
+POOL, STOPPED = "algorithm/test_worker_pool.py", "test_a_worker_that_is_stopped_is_named_and_not_waited_for_without_end"
+
+
 MUTANTS = [
+    row(
+        "a stopped worker is waited for in the middle of an update",
+        f"{GROUP}:finish",
+        "look()",
+        "None",
+        f"{POOL}::{STOPPED}[in_a_rollout]",
+    ),
+    row(
+        "the answer of a stopped worker is waited for",
+        "algorithm/parallel/worker_pool:WorkerPool._receive",
+        "self._stopped.fault()",
+        "None",
+        f"{POOL}::{STOPPED}[between_two]",
+    ),
+    row(
+        "a stopped worker is sent its orders without end",
+        "algorithm/parallel/worker_pool:WorkerPool._order",
+        "limit_waits(channel, _STUCK)",
+        "pass",
+        f"{POOL}::{STOPPED}[at_the_start]",
+    ),
+    row(
+        "Ctrl-C waits for a stopped worker whose pipe is full",
+        "algorithm/parallel/worker_pool:_end",
+        "os.set_blocking(channel.fileno(), False)",
+        "pass",
+        f"{POOL}::test_ctrl_c_is_heard_while_a_worker_is_stopped[at_the_start]",
+    ),
+    row(
+        "a worker that was stopped for a moment is given up",
+        "algorithm/parallel/worker_pool:_Stopped.fault",
+        "time.monotonic() - since > _STUCK",
+        "True",
+        f"{POOL}::test_a_worker_that_is_continued_in_time_changes_nothing",
+    ),
     row(
         "jobs: gradients are averaged by process, not by step",
         f"{GROUP}:SeveralProcesses.join_gradients",

@@ -18,13 +18,14 @@ _IN_WORDS = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFou
 
 
 class Watch:
-    """A pytest plugin: `broken` says why the code of the row could not run, if that is what made a test fail."""
+    """A pytest plugin: whether a test `failed`; `broken` says why the code of the row could not run, if it was that."""
 
     def __init__(self, mutant: Mutant, tree: Path) -> None:
-        self.file, self.broken = str(tree / mutant.file), ""
+        self.file, self.broken, self.failed = str(tree / mutant.file), "", False
         self.new_names = _attributes(mutant.fault) - _attributes(mutant.was)
 
     def pytest_exception_interact(self, call: Any) -> None:
+        self.failed = True
         reasons = (self.reason(error) for error in _related(call.excinfo.value))
         self.broken = next((reason for reason in reasons if reason), "")
 

@@ -10,8 +10,8 @@ order.
 
 import pickle
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from leeward.telemetry.tally import REDUCTIONS
 __all__ = ["SINGLE_PROCESS", "ProcessGroup", "SeveralProcesses", "SingleProcess", "finish", "share_of_envs"]
 
 Anything = TypeVar("Anything")
+Look: TypeAlias = Callable[[], WorkerFault | None]
 _PAUSE = 2e-5  # seconds by which a wait for the others grows longer; a message takes about five times as long
+_LOOK = 1.0  # seconds between two looks at the others, while they are waited for
 
 
 def share_of_envs(n_envs: int, size: int, rank: int) -> slice:
@@ -131,8 +133,9 @@ SINGLE_PROCESS = SingleProcess()
 class SeveralProcesses:
     """The processes of a torch.distributed process group, which share `n_envs` envs by `share_of_envs`."""
 
-    def __init__(self, processes: Any, n_envs: int) -> None:
-        self._processes, self._n_envs = processes, n_envs
+    def __init__(self, processes: Any, n_envs: int, look: Look = lambda: None) -> None:
+        """`look` is asked now and then while the others are waited for; what it finds ends the wait."""
+        self._processes, self._n_envs, self._look = processes, n_envs, look
         self.rank, self.size = int(processes.rank()), int(processes.size())
         self._own = share_of_envs(n_envs, self.size, self.rank)
         self.first_env = int(self._own.start)
@@ -224,19 +227,24 @@ class SeveralProcesses:
         return tensor
 
     def _wait(self, work: Any) -> None:
-        finish(work, self.rank, self.size)
+        finish(work, self.rank, self.size, look=self._look)
 
 
-def finish(work: Any, rank: int, size: int, *, tells: bool = True) -> None:
+def finish(work: Any, rank: int, size: int, *, tells: bool = True, look: Look = lambda: None) -> None:
     """Wait for a message between processes; process `rank` of `size` says so if the others are lost.
 
     `tells`: whether the work says when it is done; gloo's messages from one process to one other do not.
     """
     # Not in one call: Python hears a signal between two steps of its own, and another process may hang for ever.
-    pause = 0.0
+    pause = waited = 0.0
     while tells and not work.is_completed():
         time.sleep(pause)
+        waited += pause
         pause = min(pause + _PAUSE, 50 * _PAUSE)
+        if waited > _LOOK:
+            if fault := look():
+                raise fault
+            waited = 0.0
     try:
         work.wait()
     except RuntimeError as error:

@@ -2,14 +2,16 @@
 
 The first process is the user's own: callbacks, logs and files happen there. Each of the others is a `Worker` that waits
 for orders on a pipe, "close" among them. A process that dies closes its connections, which ends the wait of those that
-need it.
+need it; one that is stopped closes nothing, and is looked for while it is waited for.
 """
 
 import contextlib
 import multiprocessing
+import os
 import pickle
 import signal
 import tempfile
+import time
 import traceback
 import warnings
 import weakref
@@ -30,6 +32,7 @@ from leeward.algorithm.parallel.process_group import SeveralProcesses, share_of_
 from leeward.algorithm.parallel.worker import Order, Task, Worker, WorkerReport, begin_order, settings_order, tasks
 from leeward.config.settings import Settings
 from leeward.errors import LeewardError, WorkerFault
+from leeward.rollout.env_processes import limit_waits
 from leeward.rollout.rollout_state import RolloutState
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ _MEETING = timedelta(minutes=5)  # for processes that are all there to find each
 # A worker waits for as long as a callback of the first process takes; the death of a process is noticed by itself.
 _PATIENCE = timedelta(days=30)
 _RETURN = 1.0  # seconds a worker has to come back from an order that was "close"; one that waits for others cannot
+_STUCK = 600.0  # seconds a worker may be stopped, or take and give nothing of a message
+_LOOK = 1.0  # seconds between two looks at workers that are waited for
 _FAREWELL = 10.0  # seconds a process has to end after it has closed its connections
 
 
@@ -60,6 +65,7 @@ class WorkerPool:
         self._processes: list[BaseProcess] = []
         self._last_words: dict[int, Any] = {}  # of workers that stopped
         self._end = weakref.finalize(self, _end, self._channels, self._processes)
+        self._stopped = _Stopped(self._processes, self.n_envs)
         with tempfile.TemporaryDirectory(prefix="leeward-") as folder:
             store = str(Path(folder) / "store")
             for rank, blob in enumerate(blobs, start=1):
@@ -74,7 +80,7 @@ class WorkerPool:
             for rank in range(1, self.size):
                 self._receive(rank)
             try:
-                self.group = SeveralProcesses(_gloo(store, 0, self.size), self.n_envs)
+                self.group = SeveralProcesses(_gloo(store, 0, self.size), self.n_envs, self._stopped.fault)
             except WorkerFault as fault:
                 raise self._lost(fault) from None
             for rank in range(1, self.size):  # connected: nobody needs the folder any more
@@ -124,24 +130,28 @@ class WorkerPool:
         return not self._end.alive
 
     def _order(self, order: Order) -> None:
-        for channel in self._channels:
+        for rank, channel in enumerate(self._channels, start=1):
             try:
+                limit_waits(channel, _STUCK)  # also for its answer, if it has one to give
                 channel.send(order)
             except OSError as error:
-                raise self._lost(WorkerFault(f"a worker does not listen any more: {error}")) from None
+                who = _name(rank, self.size, self.n_envs)
+                raise self._lost(WorkerFault(f"{who} does not listen any more: {error}")) from None
 
     def _receive(self, rank: int) -> Any:
         """The answer of one worker."""
-        wait([self._channels[rank - 1], self._processes[rank - 1].sentinel])
+        while not wait([self._channels[rank - 1], self._processes[rank - 1].sentinel], _LOOK):
+            if fault := self._stopped.fault():
+                raise self._lost(fault)
         kind, content = self._hear(rank)
         if kind != "answer":
-            raise self._lost(WorkerFault(f"worker {rank} of n_jobs={self.size} gave no answer"))
+            raise self._lost(WorkerFault(f"{_name(rank, self.size, self.n_envs)} gave no answer"))
         return content
 
     def _hear(self, rank: int) -> tuple[str, Any]:
         try:
             kind, content = pickle.loads(self._channels[rank - 1].recv_bytes())
-        except (EOFError, ConnectionResetError):
+        except (EOFError, ConnectionResetError, BlockingIOError):
             return "gone", None
         if kind == "error":
             self._last_words[rank] = content
@@ -165,7 +175,7 @@ class WorkerPool:
     def _fault(self, rank: int, content: Any) -> WorkerFault:
         process = self._processes[rank - 1]
         own = share_of_envs(self.n_envs, self.size, rank)
-        who = f"worker {rank} of n_jobs={self.size} (envs {own.start} to {own.stop - 1})"
+        who = _name(rank, self.size, self.n_envs)
         if content is None:
             process.join(_FAREWELL)  # its pipes close a moment before its exit code is known
             return WorkerFault(
@@ -175,6 +185,41 @@ class WorkerPool:
         fault = WorkerFault(f"{who}, whose env 0 is env {own.start}, stopped: {content['message']}")
         fault.add_note(f"In the worker:\n{content['traceback']}")
         return fault
+
+
+class _Stopped:
+    """Which workers are stopped by a signal, and since when: they may be continued in time."""
+
+    def __init__(self, processes: list[BaseProcess], n_envs: int) -> None:
+        self._processes, self._n_envs = processes, n_envs
+        self._since: dict[int, float] = {}
+
+    def fault(self) -> WorkerFault | None:
+        """Of a worker that has been stopped for too long."""
+        stopped = [rank for rank, process in enumerate(self._processes, start=1) if _is_stopped(process)]
+        self._since = {rank: self._since.get(rank, time.monotonic()) for rank in stopped}
+        for rank, since in self._since.items():
+            if time.monotonic() - since > _STUCK:
+                who = _name(rank, len(self._processes) + 1, self._n_envs)
+                return WorkerFault(
+                    f"{who} has been stopped by a signal for {_STUCK:g} s; resume the run and let its processes run"
+                )
+        return None
+
+
+def _is_stopped(process: BaseProcess) -> bool:
+    assert process.pid is not None
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13: there a stopped worker is waited for
+        return False
+    try:  # its end, if that is what there is to know, stays to be known
+        return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has ended
+        return False
+
+
+def _name(rank: int, size: int, n_envs: int) -> str:
+    own = share_of_envs(n_envs, size, rank)
+    return f"worker {rank} of n_jobs={size} (envs {own.start} to {own.stop - 1})"
 
 
 def _gloo(store: str, rank: int, size: int) -> ProcessGroupGloo:
@@ -193,6 +238,7 @@ def _gloo(store: str, rank: int, size: int) -> ProcessGroupGloo:
 def _end(channels: list[Connection], processes: list[BaseProcess]) -> None:
     for channel in channels:
         with contextlib.suppress(OSError):
+            os.set_blocking(channel.fileno(), False)  # one that is stopped may have its pipe full
             channel.send(("close",))
         channel.close()
     for process in processes:
