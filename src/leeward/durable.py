@@ -22,12 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from leeward.errors import CheckpointError, RunDirectoryError, one_line
+from leeward.errors import ArgumentError, CheckpointError, RunDirectoryError, one_line
 
 __all__ = [
     "LARGEST_JSON",
     "LARGEST_LOG",
     "SUMS",
+    "as_cell",
+    "at_home",
+    "from_cell",
     "is_leftover",
     "json_object",
     "naming",
@@ -48,11 +51,33 @@ LARGEST_JSON = 1 << 24  # bytes: text becomes twenty times as much in memory
 _LARGEST_LINES = 1 << 26  # bytes of a file of lines, each an object
 LARGEST_LOG = 1 << 27  # bytes of progress.csv: some 20,000 rows of one or two kB each
 _EXPANSION, _ROOM = 100, 1 << 20  # a compressed file of numbers has at most so many times its size, and so many bytes
+# A spreadsheet would run a text that begins so; a quote before it makes it a text, and before a quote tells them apart.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+_QUOTED = tuple(f"'{sign}" for sign in _FORMULA)
 _EXCHANGES = 10  # of a folder while it is read, before something else must be wrong
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def at_home(path: str | Path) -> Path:
+    """A path that somebody wrote: `~` at its beginning is the home directory, also where no shell has put it in."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ArgumentError(
+            f"{path}: nobody of this name has a home directory here; write ./~ for a path that begins with ~"
+        ) from None
+
+
+def as_cell(name: str) -> str:
+    """A name as it stands in a CSV file of ours, where no spreadsheet takes it for a formula; `from_cell` undoes it."""
+    return f"'{name}" if name.startswith(_FORMULA) else name
+
+
+def from_cell(cell: str) -> str:
+    return cell[1:] if cell.startswith(_QUOTED) else cell
 
 
 @contextmanager
@@ -269,7 +294,11 @@ def read_arrays(path: Path) -> dict[str, "np.ndarray[Any, Any]"]:
         if expanded > _EXPANSION * path.stat().st_size + _ROOM:
             raise ValueError(f"expands to {expanded:,} bytes")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
+        hollow = [name for name, array in arrays.items() if not array.dtype.itemsize]
+        if hollow:  # of cells without a byte a file may have as many as it says
+            raise ValueError(f"the cells of {hollow[0]!r:.40} have no bytes")
+        return arrays
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, LookupError, RuntimeError, TypeError,
             SyntaxError, tokenize.TokenError, MemoryError) as error:  # fmt: skip
         raise ValueError(f"{type(error).__name__}: {error}") from None

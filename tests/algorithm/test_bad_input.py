@@ -107,16 +107,17 @@ def test_an_env_that_leaves_no_action_is_named():
 
 
 class Odd(World):
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: spaces.Space[Any] | None = None, seen: spaces.Space[Any] | None = None) -> None:
         super().__init__()
-        self.action_space = space
+        self.action_space = self.action_space if space is None else space
+        self.observation_space = self.observation_space if seen is None else seen
 
 
 @pytest.mark.parametrize(
     ("space", "error", "message"),
     [
-        (spaces.Dict({"a": spaces.Discrete(2)}), AssertionError, "only supports"),
-        (spaces.Tuple((spaces.Discrete(2),)), AssertionError, "only supports"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), ArgumentError, "the action space is Dict.*expected Box, Discrete"),
+        (spaces.Tuple((spaces.Discrete(2),)), ArgumentError, "the action space is Tuple.*flatten it in a wrapper"),
         (spaces.MultiDiscrete([[2, 3], [2, 3]]), EnvironmentFault, "need one axis"),
         (spaces.MultiBinary([2, 2]), EnvironmentFault, "need one axis"),
         (spaces.Box(-np.inf, np.inf, (2,)), AssertionError, "finite"),
@@ -126,6 +127,29 @@ class Odd(World):
 def test_an_action_space_that_is_not_supported_is_refused_before_training(space, error, message):
     with pytest.raises(error, match=message):
         build("MlpPolicy", DummyVecEnv([lambda: Odd(space)]))
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", "MultiInputLstmPolicy"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(3))),
+        spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Tuple((spaces.Discrete(3),))}),
+        spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(3)})}),
+        spaces.Text(5),
+    ],
+    ids=str,
+)
+def test_an_observation_space_that_is_not_supported_is_refused_before_training(space, policy):
+    words = rf"the observation space is {type(space).__name__}.*a Dict of these; turn a Tuple into a Dict"
+    with pytest.raises(ArgumentError, match=words):
+        build(policy, Odd(seen=space))
+
+
+def test_a_tuple_is_refused_of_envs_in_a_list_too():
+    space = spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(3)))
+    with pytest.raises(ArgumentError, match="the observation space is Tuple"):
+        build("MlpPolicy", [lambda: Odd(seen=space)] * 2)
 
 
 def test_a_policy_of_another_library_is_refused():
@@ -282,3 +306,10 @@ def test_a_state_that_predict_did_not_return_is_refused():
         model.predict(seen[0], state=state)
     with pytest.raises(ValueError, match="Unexpected observation shape"):
         model.predict(np.zeros(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", 42, print], ids=str)
+def test_what_is_no_env_is_refused_in_words(env):
+    model = build("MlpPolicy", vector())
+    with pytest.raises(ValueError, match="not a Gymnasium environment"):
+        model.set_env(env)

@@ -24,6 +24,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
 
 from leeward import DistributionalPPO
+from leeward.algorithm import checkpoint
 from leeward.algorithm.checkpoint import ARGUMENTS, read_checkpoint
 from leeward.algorithm.manifest import Missing, decode, decode_space, encode_space
 from leeward.errors import ArgumentError, CheckpointError
@@ -165,19 +166,19 @@ def test_every_argument_comes_back():
 
 def test_every_owner_of_a_state_comes_back(tmp_path):
     arguments: dict[str, Any] = {
-        "entropy": {"end": 0.0}, "kl_penalty": {"target": 1e-6}, "risk": {"alpha": 0.4, "limit": 0.9},
-        "adversary": {"warmup": 1}, "stats_window_size": 5,
+        "entropy": {"end": 0.0}, "kl_penalty": {"target": 10.0}, "risk": {"alpha": 0.4, "limit": 0.9},
+        "adversary": {"warmup": 1}, "stats_window_size": 5, "n_steps": 32,
     }  # fmt: skip
     model = build("MlpLstmPolicy", Restorable(3, "box"), **arguments)
-    model.learn(96)
+    model.learn(288)
     model.engine.updater.pipeline.guard.consecutive = 4
     model.save(tmp_path / "m")
     kept = {name: owner.state_dict() for name, owner in model.owners().items()}
     names = {"returns", "entropy", "kl_penalty", "finite_guard", "risk", "adversary", "counters", "episodes", "health"}
-    names |= {"features"}
+    names |= {"features", "response", "draws"}
     assert kept.keys() == read_checkpoint(tmp_path / "m")[0]["state"].keys() == names
     fresh = build("MlpLstmPolicy", Restorable(3, "box"), **arguments).owners()
-    assert all(fresh[name].state_dict() != kept[name] for name in names), "each has moved"
+    assert not [name for name in names if fresh[name].state_dict() == kept[name]], "each has moved"
     loaded = DistributionalPPO.load(tmp_path / "m")
     assert {name: owner.state_dict() for name, owner in loaded.owners().items()} == kept
     assert len(loaded.ep_info_buffer) == loaded.ep_info_buffer.maxlen == 5
@@ -635,3 +636,11 @@ def test_a_write_that_fails_leaves_the_old_file_whole_and_nothing_beside_it(save
     assert [file.name for file in saved.parent.iterdir()] == ["model.zip"]
     model.save(saved)
     assert DistributionalPPO.load(saved).num_timesteps == 96
+
+
+def test_a_file_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    model = build("MlpPolicy", Restorable())
+    monkeypatch.setattr(checkpoint, "_LARGEST_MANIFEST", 5_000)
+    with pytest.raises(CheckpointError, match=r"not written: .* bytes, and no more than 5,000 are read again"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())

@@ -298,6 +298,7 @@ def test_the_optimiser_keeps_what_it_has_gathered_or_starts_afresh(strategy):
     [
         ({"gama": 0.9}, "gama: there is no such setting; did you mean 'gamma'?"),
         ({"risk.1.limit": 0.0}, "risk.1.limit: '1' is no place in a list of 1"),
+        ({"risk.².limit": 0.0}, "risk.².limit: '²' is no place in a list of 1"),
         ({"risk.0.limmit": 0.0}, "risk.0.limmit: there is no such field; did you mean 'limit'?"),
         ({"awr.coef": 0.1}, "awr.coef: it is None now and has no fields"),
         ({"optimizer_strategy": "keep"}, "optimizer_strategy must be 'copy' or 'reset', got 'keep'"),

@@ -298,6 +298,23 @@ def test_every_update_is_logged_under_sb3s_names_the_last_one_too(tmp_path):
     assert found == [(64, 4.0), (96, 6.0), (128, 8.0)]
 
 
+def test_the_time_that_has_passed_is_counted_in_whole_seconds():
+    model = build("MlpPolicy", vector())
+    model.set_logger(Logger(None, [shown := Shown()]))
+    rounds = iter((0.0, 1.0, 0.0, 0.0))
+
+    class Waits(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            time.sleep(next(rounds))
+
+        def _on_step(self) -> bool:
+            return True
+
+    model.learn(96, callback=Waits())
+    first, *rest = (row["time/time_elapsed"] for row in shown.rows)
+    assert isinstance(first, int) and all(each >= first + 1 for each in rest)
+
+
 @pytest.mark.parametrize("jump", [-3600, 3600], ids=["back", "ahead"])
 def test_a_clock_that_is_set_while_training_changes_no_duration(jump, monkeypatch):
     true, read = time.time_ns, [0]

@@ -48,15 +48,18 @@ def test_what_was_written_comes_back_bit_for_bit(result, tmp_path):
     assert (stored.outlook_step.quantiles == agent.outlook_step.quantiles).all()
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+A", "-A", "@A", "'=A", "'A", "A=1"])
+@pytest.mark.parametrize("name", ["=1+1", "+A", "-A", "@A", "\tA", "'=A", "'A", "A=1"])
 def test_a_name_is_no_formula_to_a_spreadsheet_and_comes_back(name, result, tmp_path):
-    agent = result()
+    agent, other = result(), {name: result("cash", seed=2)}
     object.__setattr__(agent, "assets", (name, "BBB/USD"))
-    write_backtest(tmp_path, agent, {}, metrics_of(agent, {}))
+    write_backtest(tmp_path, agent, other, metrics_of(agent, other))
     header, *rows = csv.reader((tmp_path / "positions.csv").read_text().splitlines())
     cells = {row[header.index("asset")] for row in rows}
     assert cells == {name if name[0] == "A" else f"'{name}", "BBB/USD"}
     stored = read_backtest(tmp_path)
+    header, *_ = csv.reader((tmp_path / "equity.csv").read_text().splitlines())
+    assert header[2] == (name if name[0] == "A" else f"'{name}")
+    assert (stored.equity[name].to_numpy() == other[name].equity).all()
     assert set(stored.positions["asset"]) == {name, "BBB/USD"}
     assert set(stored.trades["asset"]) == {trade.asset for trade in agent.trades}
 

@@ -22,6 +22,19 @@ ERRORS = {
         ["train", "list.yaml"],
         "list.yaml: expected sections such as 'ppo:' and 'data:', got list",
     ),
+    "an empty config": (
+        ["train", "empty.yaml"],
+        "empty.yaml: expected sections such as 'ppo:' and 'data:', the file says",
+    ),
+    "comments for a config": (
+        ["train", "comments.yaml"],
+        "the file says nothing; write what differs from the defaults",
+    ),
+    "a BOM for a config": (["train", "mark.yaml", "--seed", "1"], "or give no config for all of them"),
+    "no keys for a config": (
+        ["train", "braces.yaml"],
+        "braces.yaml: expected sections such as 'ppo:' and 'data:', the ",
+    ),
     "bytes for a config": (["train", "bytes.yaml"], "bytes.yaml: not YAML: "),
     "an unknown key": (["train", "key.yaml"], "key.yaml: unknown key 'ppo.clip_rang'; did you mean 'clip_range'?"),
     "an unknown key by --set": (["train", "--set", "ppo.zeal=1"], "unknown key 'ppo.zeal'; known: "),
@@ -42,6 +55,10 @@ ERRORS = {
 def test_an_error_is_one_line_on_stderr_and_exit_code_1(leeward, tmp_path, case):
     (tmp_path / "bad.yaml").write_text("ppo: [1, 2\n")
     (tmp_path / "list.yaml").write_text("- ppo\n")
+    (tmp_path / "empty.yaml").write_text("")
+    (tmp_path / "comments.yaml").write_text("# ppo:\n#   gamma: 0.9\n---\n")
+    (tmp_path / "mark.yaml").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "braces.yaml").write_text("{}\n")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
     (tmp_path / "key.yaml").write_text("ppo:\n  clip_rang: 0.1\n")
     before = files(tmp_path)
@@ -80,10 +97,11 @@ def test_wrong_usage_is_exit_code_2(leeward, case):
     assert result.out == "" and "Usage: leeward" in result.err
 
 
-def test_several_wrong_keys_are_one_line_each(leeward):
+def test_several_wrong_keys_are_one_line_that_names_each(leeward):
     result = leeward("train", "--set", "ppo.gamma=2", "--set", "sed=1")
-    assert result.code == 1
-    assert [line.split(": ")[0] for line in result.err.splitlines()] == ["error", "error"]
+    where = "the defaults and the command line"
+    assert result.code == 1 and result.err.count("\n") == 1
+    assert result.err.startswith(f"error: {where}: ppo.gamma: ") and f"; {where}: unknown key 'sed'" in result.err
 
 
 def test_a_missing_package_names_the_extra_to_install(leeward, monkeypatch):
@@ -121,6 +139,33 @@ def test_a_damaged_record_of_a_run_is_one_line(leeward, tmp_path):
     assert result.code == 1 and result.err.startswith("error: run/run.json: not JSON") and result.err.count("\n") == 1
     (run / "run.json").write_text(json.dumps([1]))
     assert "expected a JSON object, got list" in leeward("train", "--resume", "run").err
+
+
+@pytest.mark.parametrize("arguments", [["report", "~/none"], ["train", "--resume=~/none"], ["verify", "~/none"]])
+def test_a_tilde_is_the_home_directory_where_no_shell_says_so(arguments, leeward, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    result = leeward(*arguments)
+    assert result.code == 1 and result.err.startswith(f"error: {tmp_path}/home/none: no "), result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["train", "home.yaml"], ["train", "--set", "data.source=~/none.csv"], ["train", "--set=data.source=~/none.csv"]],
+)
+def test_a_tilde_in_a_config_is_the_home_directory_too(arguments, leeward, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home.yaml").write_text("data: {source: ~/none.csv}\n")
+    result = leeward(*arguments)
+    assert result.code == 1 and result.err.startswith(f"error: {tmp_path}/home/none.csv: no such file"), result.err
+
+
+def test_a_tilde_elsewhere_stays_what_it_is_and_one_of_nobody_is_refused(leeward):
+    assert "a~/none: no run here" in leeward("train", "--resume=a~/none").err
+    assert "unknown key 'ppo.zeal'" in leeward("train", "--set=ppo.zeal=~").err
+    result = leeward("train", "--run-dir=~nobody-of-this-name/x")
+    assert result.code == 1 and "~nobody-of-this-name/x: nobody of this name has a home" in result.err
+    result = leeward("train", "--set", "data.source=~nobody-of-this-name/x.csv")
+    assert result.code == 1 and "~nobody-of-this-name/x.csv: nobody of this name has a home" in result.err
 
 
 @pytest.mark.parametrize("path", ["a\nerror: b", "a\rb", "a\n", "a\u2028b"])

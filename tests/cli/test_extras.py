@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from ..support.tiny_runs import settings
+
 # A finder that comes before all others, so that what is installed is not found either.
 BLOCKED = """
 import sys
@@ -35,6 +37,20 @@ def test_all_other_commands_are_imported_without_them():
         "print('train' in names)"
     )
     assert (found.stdout, found.stderr) == ("True\n", "")
+
+
+def test_a_run_is_trained_judged_audited_and_verified_without_them(tmp_path):
+    commands = [
+        ["train", "--data", "sample:synthetic", "--run-dir", "run", "--quiet", *settings("ppo.total_steps=320")],
+        ["backtest", "run", "--split", "train", "--quiet"],
+        ["report", "run"],
+        ["verify", "run"],
+        ["audit", "run"],
+        ["explain", "memory_saturated"],
+    ]
+    for command in commands:
+        found = _run("from leeward.cli import main; main()", *command, cwd=tmp_path)
+        assert (found.returncode, found.stderr) == (0, ""), command
 
 
 @pytest.mark.parametrize(

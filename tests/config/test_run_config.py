@@ -93,6 +93,9 @@ def test_the_config_of_a_run_of_an_earlier_version_is_read(tmp_path):
     path.write_text("seed: 4\nfurther_risk: []\n")
     with pytest.raises(ConfigError, match="unknown key 'further_risk'"):
         read_config(path)
+    path.write_text("seed: 4\nfurther_risks: 5\n")
+    with pytest.raises(ConfigError, match="further_risks: expected a list of limits, got 5; restore the file"):
+        read_config(path)
 
 
 def test_the_learner_takes_every_setting_of_the_constructor():
@@ -146,6 +149,7 @@ def test_the_configs_that_are_shipped_are_valid(name):
         (["risk=[{}, {limit: 3.0}]"], "risk.limit is 3, but .* did you mean -0.03"),
         (["risk=[]"], "risk: Tuple should have at least 1 item after validation, not 0, got \\[\\]"),
         (["risk=[{}, {}]", "risk.2.limit=-0.1"], "--set 'risk.2.limit=-0.1': '2' is no place in a list of 2"),
+        (["risk=[{}, {}]", "risk.².limit=-0.1"], "'²' is no place in a list of 2"),
         (["risk=[{}, {}]", "risk.limit=-0.1"], "--set 'risk.limit=-0.1': 'limit' is no place in a list of 2"),
         (["further_risks=[{limit: -0.1}]"], "unknown key 'further_risks'"),
         (["data.splits.train=0.9"], "train \\+ validation must leave bars for the test split"),

@@ -106,6 +106,12 @@ def test_a_gym_env_replaces_the_market_in_a_config_and_in_what_is_written(tmp_pa
             load_config(None, ["gym.id=CartPole-v1", setting])
 
 
+@pytest.mark.parametrize("value", [".inf", "[1, .nan]", "2020-01-01", "{a: {1: 2}}", "!!binary eA=="])
+def test_an_argument_of_an_env_that_the_file_of_a_run_cannot_hold_is_refused(value):
+    with pytest.raises(ConfigError, match=r"gym\.kwargs: expected texts, finite numbers, true, false, null, lists"):
+        load_config(None, ["gym.id=CartPole-v1", f"gym.kwargs={{g: {value}}}"])
+
+
 @pytest.mark.parametrize("setting", ["tune.score=sharpe", "validation.score=sharpe"])
 def test_a_gym_env_has_no_score_of_a_market(setting):
     with pytest.raises(ConfigError, match="one score, the mean return of its episodes; leave"):

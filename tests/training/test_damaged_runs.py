@@ -1,5 +1,6 @@
 """A run whose files were damaged: an older checkpoint takes over, or one clean line says what is wrong."""
 
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from leeward.algorithm.checkpoint import VERSION, read_checkpoint
 from leeward.durable import SUMS, sha256
 from leeward.errors import CheckpointError, RunDirectoryError
 from leeward.training.checkpoints import load_model, newest_whole, read_files, read_steps, read_trainer_state
+from leeward.training.logs import ProgressFile
 from leeward.training.run_dir import RunDir
 from leeward.training.trainer import replay_one_update, train
 from leeward.training.verification import examine_run
@@ -88,6 +90,15 @@ def test_a_line_of_the_alerts_that_is_damaged_is_named(run):
     assert dict(examine_run(run))[run.alerts_file].startswith(f"{run.alerts_file} line 2: not JSON")
 
 
+def test_a_copy_of_another_name_is_not_taken_for_the_newest_checkpoint(run):
+    known = run.checkpoint_list()
+    for name in ("9", "²", "00000099 copy"):
+        shutil.copytree(known[0], run.checkpoints / name)
+    assert run.checkpoint_list() == known
+    later = [shutil.copytree(known[0], run.checkpoints / name) for name in ("99999999", "100000000")]
+    assert run.checkpoint_list() == [*known, *later]
+
+
 def test_where_no_checkpoint_is_whole_each_is_named(run):
     for place in run.checkpoint_list():
         flip(place / "model.zip")
@@ -95,6 +106,8 @@ def test_where_no_checkpoint_is_whole_each_is_named(run):
         train(run, run.market(), lambda progress: None, resume=True)
     lines = str(found.value).splitlines()
     assert len(lines) == 3 and lines[-1].endswith("no checkpoint is whole; start a new run")
+    code, _, err = leeward_here("train", "--resume", str(run.path))
+    assert (code, err) == (1, f"error: {'; '.join(lines)}\n"), "one failure is one line"
 
 
 def test_a_checkpoint_without_its_sums_or_one_of_its_files_is_damaged(run):
@@ -170,6 +183,15 @@ def test_an_update_is_replayed_to_the_bit_and_another_log_is_seen(run):
         replay_one_update(run, run.market())
 
 
+def test_an_update_is_replayed_over_the_total_it_was_made_for_before_a_run_goes_on_to_a_new_one(run):
+    longer = run.config().ppo.total_steps + 320
+    code, out, err = leeward_here("train", "--resume", str(run.path), "--verify", "--steps", str(longer), "--quiet")
+    assert (code, err) == (0, "")
+    assert "metrics are the same, bit for bit." in out
+    assert run.config().ppo.total_steps == longer
+    assert float(ProgressFile.rows_of(run.progress_file)[-1]["time/total_timesteps"]) == longer
+
+
 def test_where_the_newest_checkpoint_is_damaged_an_update_is_replayed_from_the_one_before(run):
     older, newest = run.checkpoint_list()
     flip(newest / "env.safetensors")
@@ -201,6 +223,19 @@ def test_verify_names_what_is_damaged(run):
         flip(run.path / file)
     bad = {str(part.relative_to(run.path)) for part, problem in examine_run(run) if problem is not None}
     assert bad == set(damage)
+
+
+@pytest.mark.parametrize("lost", ["cvar", "step_cvar"])
+def test_an_outlook_that_lacks_a_part_is_named(lost, run):
+    file = run.path / "backtest" / "validation" / "outlook.npz"
+    with np.load(file, allow_pickle=False) as found:
+        of_episode = {name: found[name] for name in found.files if not name.startswith("step_")}
+    arrays = of_episode | {f"step_{name}": values for name, values in of_episode.items()}
+    for kept in (arrays, {name: values for name, values in arrays.items() if name != lost}):
+        np.savez(file, allow_pickle=False, **kept)
+        (problem,) = [problem for part, problem in examine_run(run) if part == file.parent]
+        assert (problem is None) == (kept is arrays)
+    assert "outlook.npz: damaged (it holds " in str(problem)
 
 
 def test_a_checkpoint_that_is_exchanged_after_it_was_checked_is_not_what_is_loaded(run):
@@ -238,6 +273,20 @@ def test_a_record_of_bars_that_does_not_fit_together_or_expands_is_refused(chang
     np.savez_compressed(run.bars_file, **arrays | change)
     words = "expands to" if "log_close" in change else ""
     with pytest.raises(RunDirectoryError, match=rf"bars\.npz: not the record of a run's bars \({words}"):
+        run.trained_on()
+
+
+@pytest.mark.parametrize("kind", ["<U0", "|S0", "|V0"])
+def test_an_array_of_cells_without_bytes_is_refused_however_many_it_says_it_has(kind, run):
+    with np.load(run.bars_file) as file:
+        arrays = dict(file)
+    del arrays["assets"]
+    np.savez_compressed(run.bars_file, **arrays)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": kind, "fortran_order": False, "shape": (10**6,)})
+    with zipfile.ZipFile(run.bars_file, "a") as archive:
+        archive.writestr("assets.npy", header.getvalue())
+    with pytest.raises(RunDirectoryError, match=r"bars\.npz: not the record .*the cells of 'assets' have no bytes"):
         run.trained_on()
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import math
 from typing import Any
 from unittest import mock
+from urllib.parse import quote
 
 import pytest
 
@@ -88,20 +89,26 @@ def test_trackio_keeps_metrics_and_alerts_as_its_own(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of MLflow's own queries
-def test_mlflow_keeps_metrics_and_alerts_in_the_run(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["my-run", 'it\'s 100%20 "mine"?#'])
+def test_mlflow_keeps_metrics_and_alerts_in_the_run(name, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     for module in MIRRORS["mlflow"][1]:
         pytest.importorskip(module, reason="the extra `mlflow` is not installed")
     from mlflow.tracking import MlflowClient
 
-    path = tmp_path / "my-run"
+    path = tmp_path / name
     path.mkdir()
     for _ in range(2):
         fill(open_mirror("mlflow", path, {"seed": 1}))
-    client = MlflowClient(f"sqlite:///{path / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{quote(str(path / 'mlflow.db'))}")
     experiment = client.get_experiment_by_name("leeward")
     (run,) = client.search_runs([experiment.experiment_id])
-    assert run.info.run_name == "my-run" and run.data.params == {"seed": "1"} and run.info.status == "FINISHED"
+    assert (
+        (path / "mlflow.db").is_file()
+        and run.info.run_name == name
+        and run.data.params == {"seed": "1"}
+        and run.info.status == "FINISHED"
+    )
     history = client.get_metric_history(run.info.run_id, "train/loss")
     assert {(each.step, each.value) for each in history} == {(160, 0.5)}
     assert "Try: lower it" in run.data.tags["alert/policy_jumped"] and math.isclose(run.data.metrics["train/loss"], 0.5)

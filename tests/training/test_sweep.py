@@ -52,6 +52,28 @@ def test_the_best_trial_is_an_ordinary_run_that_knows_how_many_there_were(tmp_pa
     assert code == 1 and "holds a sweep already; go on with --resume" in err
 
 
+def test_a_sweep_that_goes_on_keeps_the_openings_of_its_best_run(tmp_path):
+    sweep = _sweep(tmp_path / "sweep")
+    sweep.run(1, lambda line: None)
+    best = sweep.write_best()
+    first, second = ({"time": time, "split": "test", "data": "d", "earlier": 0} for time in ("monday", "friday"))
+    best.update_record(openings=[first])
+    RunDir.open(tmp_path / "sweep" / "trials" / "0000").update_record(openings=[first, second])
+    assert sweep.write_best().record()["openings"] == [first, second]
+    os.replace(best.path, best.path.with_name(".best.old"))  # killed between the two renames
+    RunDir.open(tmp_path / "sweep" / "trials" / "0000").update_record(openings=[])
+    assert sweep.write_best().record()["openings"] == [first, second]
+    assert sorted(path.name for path in best.path.parent.iterdir() if path.is_dir()) == ["best", "trials"]
+
+
+def test_a_run_of_other_settings_is_not_taken_for_the_run_of_a_trial(tmp_path):
+    path = tmp_path / "sweep" / "trials" / "0000"
+    sweep = _sweep(tmp_path / "sweep")
+    RunDir.create(path, load_config(None, SHORT))
+    with pytest.raises(RunDirectoryError, match=r"trials/0000: trained with other settings than study\.journal has"):
+        sweep.run(1, lambda line: None)
+
+
 def _study(folder):
     import optuna
 

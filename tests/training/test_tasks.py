@@ -181,6 +181,7 @@ def test_a_module_of_an_installed_package_is_imported_for_its_envs(tmp_path, mon
         ("{id: 'nowhere.at_all:CartPole-v1'}", "no module 'nowhere' is installed"),
         ("{id: CartPole-v1, kwargs: {nope: 1}}", "cannot be made with {'nope': 1} (TypeError"),
         ("{id: CartPole-v1, kwargs: {id: x}}", "cannot be made with {'id': 'x'} (TypeError"),
+        ("{id: Pendulum-v1, kwargs: {g: abc}}", "cannot be made with {'g': 'abc'} (TypeError"),
         ("{id: CartPole-v1, kwargs: {max_episode_steps: 0}}", "(ValueError: Expect the `max_episode_steps`"),
         ("{id: Blackjack-v1}", "Blackjack-v1 observes Tuple; expected one of Box"),
     ],

@@ -9,10 +9,32 @@ SETTING, LEARNER, LIVE = "config/settings", "config/test_settings.py", "algorith
 MODELS, WHOLE = "config/test_base.py", "config/test_run_config.py"
 NAMED = f"{MODELS}::test_a_wrong_value_is_named_with_its_place_and_what_to_write"
 PARTS = f"{WHOLE}::test_parts_that_do_not_fit_are_named"
+ERRORS = "cli/test_errors.py::test_an_error_is_one_line_on_stderr_and_exit_code_1"
 SETTINGS = 'ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)'
 
 
 MUTANTS = [
+    row(
+        "infinity for an env is null when its run goes on",
+        "config/tune:GymConfig._come_back_equal",
+        "kept = False",
+        "kept = True",
+        "config/test_tune.py::test_an_argument_of_an_env_that_the_file_of_a_run_cannot_hold_is_refused",
+    ),
+    row(
+        "a sign that is no number is a place in a list",
+        f"{LOAD}:_entry",
+        "not place.isdecimal()",
+        "not place.isdigit()",
+        PARTS,
+    ),
+    row(
+        "whatever stands for the further limits of an earlier version is taken for a list",
+        f"{LOAD}:read_config",
+        "not isinstance(further, list)",
+        "False",
+        f"{WHOLE}::test_the_config_of_a_run_of_an_earlier_version_is_read",
+    ),
     row("unknown keys are ignored", f"{BASE}:Frozen", SETTINGS, SETTINGS.replace("forbid", "ignore"), NAMED),
     row(
         "a config can be changed",
@@ -171,6 +193,13 @@ MUTANTS = [
         "not isinstance(value, Mapping | Risk | list | tuple)",
         "False",
         f"{LEARNER}::test_one_limit_or_several",
+    ),
+    row(
+        "a config that says nothing trains the defaults",
+        f"{LOAD}:_sections",
+        "not loaded",
+        "False",
+        f"{ERRORS}[a BOM for a config]",
     ),
     row(
         "limits of an earlier version's run are lost",

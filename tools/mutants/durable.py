@@ -13,10 +13,26 @@ EXPANDS = f"{HOSTILE}::test_what_would_expand_stands_twice_or_does_not_belong_th
 SIZES = f"{HOSTILE}::test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_made"
 KINDS = f"{HOSTILE}::test_weights_and_moments_of_another_kind_are_refused_and_not_cast"
 GONE = f"{FILES}::test_a_run_that_was_deleted_moved_or_begun_anew_is_not_written_to"
+ENVS = "rollout/test_env_processes.py"
+TOGETHER = f"{BARS}::test_many_files_have_together_no_more_than_one_may_have"
 YAML = "config/test_yaml_text.py"
 STEERS = "cli/test_errors.py::test_nothing_in_a_message_steers_the_terminal"
 
 MUTANTS = [
+    row(
+        "a folder of any number is the newest checkpoint",
+        f"{RUN_DIR}:RunDir.checkpoint_list",
+        "_CHECKPOINT.fullmatch(path.name)",
+        "path.name.isdecimal()",
+        f"{DAMAGED}::test_a_copy_of_another_name_is_not_taken_for_the_newest_checkpoint",
+    ),
+    row(
+        "an array of cells without bytes has as many as it says",
+        "durable:read_arrays",
+        "not array.dtype.itemsize",
+        "False",
+        f"{DAMAGED}::test_an_array_of_cells_without_bytes_is_refused_however_many_it_says_it_has",
+    ),
     row(
         "a population's checkpoints are removed wherever a link leads",
         "training/population/population:Population.open",
@@ -54,10 +70,31 @@ MUTANTS = [
     ),
     row(
         "a name is a formula",
-        "backtest/files:_write_csv",
-        "cell.startswith(_FORMULA)",
+        "durable:as_cell",
+        "name.startswith(_FORMULA)",
         "False",
         "backtest/test_evaluation.py::test_a_name_is_no_formula_to_a_spreadsheet_and_comes_back",
+    ),
+    row(
+        "the name of a strategy is a formula",
+        "backtest/files:_write_csv",
+        "frame.rename(columns=as_cell)",
+        "frame",
+        "backtest/test_evaluation.py::test_a_name_is_no_formula_to_a_spreadsheet_and_comes_back",
+    ),
+    row(
+        "the name of a metric is a formula",
+        "training/logs:ProgressFile._rewrite",
+        "as_cell(key)",
+        "key",
+        "training/test_training.py::test_a_name_in_the_log_is_no_formula_to_a_spreadsheet_and_comes_back",
+    ),
+    row(
+        "the name of a file steers the terminal",
+        "market/bars:Bars.__post_init__",
+        "not name.isprintable()",
+        "False",
+        f"{BARS}::test_an_asset_that_a_file_or_a_config_names_has_no_control_characters",
     ),
     row(
         "durations follow a clock that may be set",
@@ -71,7 +108,35 @@ MUTANTS = [
         "rollout/collector:Collector.__init__",
         "watch_processes(env)",
         "pass",
-        "rollout/test_env_processes.py::test_training_watches_its_envs_from_the_first_reset_on",
+        f"{ENVS}::test_training_watches_its_envs_from_the_first_reset_on",
+    ),
+    row(
+        "a stopped env is sent something without end",
+        "rollout/env_processes:limit_waits",
+        "((socket.SO_SNDTIMEO, 2), (socket.SO_RCVTIMEO, 1))",
+        "((socket.SO_RCVTIMEO, 1),)",
+        f"{ENVS}::test_a_stopped_env_that_does_not_take_what_is_sent_is_named[a step]",
+    ),
+    row(
+        "the rest of an answer is waited for without end",
+        "rollout/env_processes:limit_waits",
+        "((socket.SO_SNDTIMEO, 2), (socket.SO_RCVTIMEO, 1))",
+        "((socket.SO_SNDTIMEO, 2),)",
+        f"{ENVS}::test_an_env_that_is_stopped_in_the_middle_of_its_answer_is_named",
+    ),
+    row(
+        "an env that died is said to hang",
+        "rollout/env_processes:_Watched._stuck",
+        "not self._process.is_alive()",
+        "False",
+        f"{ENVS}::test_a_dead_env_is_not_taken_for_a_slow_one_by_what_it_leaves_unread",
+    ),
+    row(
+        "a default timeout of the program cuts a message",
+        "rollout/env_processes:limit_waits",
+        "pipe.setblocking(True)",
+        "pass",
+        f"{ENVS}::test_messages_larger_than_a_pipe_arrive_whole_under_any_default_timeout",
     ),
     row(
         "a file's names are imported",
@@ -213,6 +278,13 @@ MUTANTS = [
         f"{CHECKPOINT}:_is_moment_of",
         "value.dtype == parameter.dtype",
         "True",
+        KINDS,
+    ),
+    row(
+        "a moment of one number is of any kind",
+        f"{CHECKPOINT}:_is_moment_of",
+        "parameter is None or value.ndim == 0",
+        "parameter is None or value.numel() == 1",
         KINDS,
     ),
     row(
@@ -376,6 +448,83 @@ MUTANTS = [
         "False",
         f"{BARS}::test_a_file_that_cannot_be_read_is_a_problem[wide]",
     ),
+    row(
+        "a tilde after an option is a folder's name",
+        "cli/app:main",
+        "_at_home(argument)",
+        "argument",
+        "cli/test_errors.py::test_a_tilde_is_the_home_directory_where_no_shell_says_so",
+    ),
+    row(
+        "a tilde in a config is a folder's name",
+        "market/sources:_tables",
+        "at_home(source)",
+        "Path(source)",
+        "cli/test_errors.py::test_a_tilde_in_a_config_is_the_home_directory_too",
+    ),
+    row(
+        "a space that no network reads is found in the network",
+        "algorithm/ppo:_check_spaces",
+        "not all(isinstance(part, _ACTION_SPACES) for part in parts)",
+        "False",
+        "algorithm/test_bad_input.py::test_an_observation_space_that_is_not_supported_is_refused_before_training",
+    ),
+    row(
+        "Parquet and Feather have any number of rows",
+        "market/arrow_files:_check_size",
+        "too_long(rows)",
+        "too_long(0)",
+        f"{BARS}::test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read",
+    ),
+    row(
+        "text has any number of rows",
+        "market/reading:read_file",
+        "too_long(_most_rows(path))",
+        "too_long(0)",
+        f"{BARS}::test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read",
+    ),
+    row(
+        "many files have any number of rows together",
+        "market/reading:within_bounds",
+        "rows > arrow_files.MOST_ROWS",
+        "False",
+        TOGETHER,
+    ),
+    row(
+        "many files have any size together",
+        "market/reading:within_bounds",
+        "size > arrow_files.MOST_BYTES",
+        "False",
+        TOGETHER,
+    ),
+    row(
+        "a directory holds any number of files",
+        "market/sources:_tables",
+        "within_bounds((pair for file in files for pair in read_files(file)), path)",
+        "(pair for file in files for pair in read_files(file))",
+        f"{TOGETHER}[directory of zips-MOST_ROWS-62]",
+    ),
+    row(
+        "an archive holds any number of files",
+        "market/reading:_read_zip",
+        "within_bounds(_unpacked(archive, names, path, folder), path)",
+        "_unpacked(archive, names, path, folder)",
+        f"{TOGETHER}[zip-MOST_ROWS-62]",
+    ),
+    row(
+        "a file of bars has any size",
+        "market/reading:read_file",
+        "(size := path.stat().st_size) > arrow_files.MOST_BYTES",
+        "(size := path.stat().st_size) < 0",
+        f"{BARS}::test_a_file_of_more_bytes_than_memory_holds_is_refused_before_it_is_read",
+    ),
+    row(
+        "one failure is several errors",
+        "cli/app:_fail",
+        "'; '.join",
+        "chr(10).join",
+        "cli/test_errors.py::test_several_wrong_keys_are_one_line_that_names_each",
+    ),
     row("an error steers the terminal", "cli/app:_fail", "printable(line)", "line", STEERS),
     row("a line steers the terminal", "cli/view:harmless", "printable(line)", "line", STEERS),
     row(
@@ -391,5 +540,26 @@ MUTANTS = [
         "tokenize.TokenError",
         "ZeroDivisionError",
         f"{DAMAGED}::test_an_array_whose_header_is_half_a_line_is_refused",
+    ),
+    row(
+        "half an outlook is a traceback",
+        "backtest/files:_read_arrays",
+        "not whole",
+        "not found.keys() >= set(_OUTLOOK)",
+        f"{DAMAGED}::test_an_outlook_that_lacks_a_part_is_named[step_cvar]",
+    ),
+    row(
+        "a row of a log with more cells than columns is a traceback",
+        "training/logs:ProgressFile.rows_of",
+        "None in row or None in row.values()",
+        "False",
+        "training/test_training.py::test_a_log_that_no_run_wrote_is_named",
+    ),
+    row(
+        "an env that fails in its first step fails in training",
+        "training/gym_envs:check_gym",
+        "env.step(env.action_space.sample())",
+        "env.action_space.sample()",
+        "training/test_tasks.py::test_an_env_that_cannot_be_made_is_one_line_and_leaves_nothing_behind",
     ),
 ]

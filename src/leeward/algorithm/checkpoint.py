@@ -406,9 +406,15 @@ def _add_levels(tensors: dict[str, Tensor], critic: str, grid: tuple[Tensor, Ten
 def _write(path: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     # Cloned, because safetensors refuses tensors that share memory, as the two names of a shared extractor do.
     blob = save_tensors({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
-    buffer = io.BytesIO()
+    buffer, told = io.BytesIO(), json.dumps(manifest, indent=1)
+    if len(told) > _LARGEST_MANIFEST:  # ASCII, so that these are its bytes
+        raise CheckpointError(
+            f"{path}: not written: what it says beside its tensors takes {len(told):,} bytes, and no more than "
+            f"{_LARGEST_MANIFEST:,} are read again; outcomes of the last rollouts under risk= take most of it: use "
+            "fewer steps a rollout (n_envs × n_steps)"
+        )
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+        archive.writestr("manifest.json", told)
         archive.writestr("tensors.safetensors", blob)
     if not isinstance(path, str | pathlib.Path):
         path.write(buffer.getvalue())
@@ -472,8 +478,8 @@ def _other_groups(what: str) -> CheckpointError:
 
 
 def _is_moment_of(value: Tensor, parameter: Tensor | None) -> bool:
-    """One number, or one per weight of its kind; a factored moment has 1 where it is the same along an axis."""
-    if parameter is None or value.numel() == 1:
+    """A count without axes, or one per weight, of its kind; a factored moment has 1 where it is alike along an axis."""
+    if parameter is None or value.ndim == 0:
         return parameter is not None
     return (
         value.dtype == parameter.dtype

@@ -72,7 +72,7 @@ def _with(old: Any, path: list[str], value: Any, key: str) -> Any:
         return value
     part, *rest = path
     if isinstance(old, tuple):
-        if not part.isdigit() or int(part) >= len(old):
+        if not part.isdecimal() or int(part) >= len(old):
             raise ArgumentError(f"{key}: {part!r} is no place in a list of {len(old)}; the first is 0")
         return tuple(_with(each, rest, value, key) if i == int(part) else each for i, each in enumerate(old))
     if isinstance(old, _Changed):

@@ -16,15 +16,12 @@ from leeward.backtest.result import COSTS, BacktestResult, Outlook
 from leeward.backtest.robustness import FILE as ROBUSTNESS
 from leeward.backtest.strategies import AGENT
 from leeward.backtest.trades import Trade
-from leeward.durable import read_arrays, write_atomically
+from leeward.durable import as_cell, from_cell, read_arrays, write_atomically
 from leeward.errors import RunDirectoryError, one_line
 
 __all__ = ["StoredBacktest", "write_backtest", "read_backtest"]
 
 _TEXT = ("asset", "side")
-# A spreadsheet would run a text that begins so; a quote before it makes it a text, and before a quote tells them apart.
-_FORMULA = ("=", "+", "-", "@", "'")
-_QUOTED = tuple(f"'{sign}" for sign in _FORMULA)
 _OUTLOOK = ("levels", "weights", "quantiles", "var", "cvar", "mean")
 
 
@@ -109,7 +106,9 @@ def _read_arrays(path: Path) -> Mapping[str, NDArray[np.float64]]:
         return {}
     try:
         found = read_arrays(path)
-        if not found.keys() >= set(_OUTLOOK) or any(each.dtype != np.float64 for each in found.values()):
+        ahead = {f"step_{name}" for name in _OUTLOOK}
+        whole = found.keys() in (set(_OUTLOOK), ahead.union(_OUTLOOK))
+        if not whole or any(each.dtype != np.float64 for each in found.values()):
             raise ValueError(f"it holds {', '.join(found)}")
         return found
     except ValueError as error:
@@ -158,8 +157,8 @@ def _stamps(time: NDArray[np.datetime64]) -> NDArray[np.str_]:
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
     for name in _TEXT:
         if name in frame:
-            frame[name] = [f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in frame[name]]
-    write_atomically(path, frame.to_csv(index=False, lineterminator="\n"))
+            frame[name] = [as_cell(text) for text in frame[name]]
+    write_atomically(path, frame.rename(columns=as_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def _read_csv(path: Path, times: tuple[str, ...], expected: tuple[str, ...]) -> pd.DataFrame:
@@ -167,7 +166,7 @@ def _read_csv(path: Path, times: tuple[str, ...], expected: tuple[str, ...]) -> 
         raise RunDirectoryError(f"{path}: missing beside metrics.json; run `leeward backtest` again")
     # As text first: Python's float() is exact, the default parser of some pandas versions is off by one bit.
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False).rename(columns=from_cell)
         lacking = [name for name in expected if name not in frame]
         if lacking:
             raise ValueError(f"no column {', '.join(lacking)}")
@@ -182,7 +181,7 @@ def _typed(frame: pd.DataFrame, times: tuple[str, ...]) -> pd.DataFrame:
         if name in times:
             columns[name] = pd.to_datetime(frame[name], utc=True)
         elif name in _TEXT:
-            columns[name] = [cell[1:] if cell.startswith(_QUOTED) else cell for cell in frame[name]]
+            columns[name] = [from_cell(cell) for cell in frame[name]]
         else:
             columns[name] = np.array([float(cell) if cell else np.nan for cell in frame[name]])
     return pd.DataFrame(columns)

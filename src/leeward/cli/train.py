@@ -61,6 +61,10 @@ def train_command(
     with run.locked():
         if verify:
             say(console, replay_one_update(run, market, lambda line: say(console, line)))
+        if start.resume is not None and (total := start.shortcuts.get("ppo.total_steps")) is not None:
+            # After the replay: over another total schedules are at another point.
+            reached, _ = newest_whole(run.checkpoint_list(), read_steps)  # training names what is passed over
+            run.extend(total, reached or 0)
         if market is not None:
             print_problems(console, market.bars)
             if not quiet:
@@ -139,13 +143,7 @@ def _say_score(console: Console, run: RunDir, limits: list[LimitVerdict], *, jso
 def _resumed(start: Start) -> tuple[RunDir, Market | None]:
     assert start.resume is not None
     run = RunDir.open(start.resume)
-    market = None if run.config().gym is not None else run.market()
-    total = start.shortcuts.get("ppo.total_steps")
-    if total is not None:
-        with run.locked():  # not under the feet of a process that trains it
-            reached, _ = newest_whole(run.checkpoint_list(), read_steps)  # training names what is passed over
-            run.extend(total, reached or 0)
-    return run, market
+    return run, None if run.config().gym is not None else run.market()
 
 
 def _begun(start: Start, parent: RunDir | None) -> tuple[RunDir, Market | None]:

@@ -31,7 +31,9 @@ def load_config(
 def read_config(path: Path) -> RunConfig:
     """The config that a run wrote, of this version or of an earlier one."""
     values = _sections(path)
-    further = values.pop("further_risks", [])  # leeward 0.1.0 kept all limits but the first apart
+    further = values.pop("further_risks", None)  # leeward 0.1.0 kept all limits but the first apart
+    if further is not None and not isinstance(further, list):
+        raise ConfigError(f"{path}: further_risks: expected a list of limits, got {further!r:.80}; restore the file")
     if further:
         values["risk"] = [values.get("risk", {}), *further]
     return RunConfig.read(values, where=str(path))
@@ -43,7 +45,12 @@ def _sections(path: Path) -> dict[str, Any]:
     loaded = yaml_text.read(path.read_bytes(), where=f"{path}: ")
     if loaded is not None and not isinstance(loaded, dict):
         raise ConfigError(f"{path}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
-    return loaded or {}
+    if not loaded:
+        raise ConfigError(
+            f"{path}: expected sections such as 'ppo:' and 'data:', the file says nothing; write what differs from the "
+            "defaults, or give no config for all of them"
+        )
+    return loaded
 
 
 def _parsed(setting: str) -> tuple[str, Any]:
@@ -72,7 +79,7 @@ def _with(values: dict[str, Any], key: str, value: Any, *, where: str) -> dict[s
 
 
 def _entry(values: list[Any], place: str, where: str) -> Any:
-    if not place.isdigit() or int(place) >= len(values):
+    if not place.isdecimal() or int(place) >= len(values):
         raise ConfigError(f"{where}: {place!r} is no place in a list of {len(values)}; the first is 0")
     return values[int(place)]
 

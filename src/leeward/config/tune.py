@@ -1,5 +1,6 @@
 """What a population or a sweep searches: which settings, inside which bounds. `tune:` and `gym:` of a config."""
 
+import json
 import math
 from typing import Any, Literal
 
@@ -27,6 +28,18 @@ class GymConfig(Frozen):
 
     id: str = Field("CartPole-v1", min_length=1, description="name under which Gymnasium knows the env")
     kwargs: dict[str, Any] = Field(default={}, description="arguments of the env")
+
+    @field_validator("kwargs")
+    @classmethod
+    def _come_back_equal(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What config.yaml of the run cannot hold would be something else when it is read: infinity becomes null."""
+        try:
+            kept = json.loads(json.dumps(kwargs, allow_nan=False)) == kwargs
+        except (TypeError, ValueError):
+            kept = False
+        if not kept:
+            raise ValueError(f"expected texts, finite numbers, true, false, null, lists and keys, got {kwargs!r:.200}")
+        return kwargs
 
 
 class Dimension(Frozen):

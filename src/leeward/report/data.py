@@ -10,7 +10,7 @@ import pandas as pd
 from leeward.backtest.files import StoredBacktest, read_backtest
 from leeward.backtest.judgement import judged_split
 from leeward.backtest.robustness import RobustnessCurve, read_curve
-from leeward.durable import LARGEST_JSON, LARGEST_LOG, read_bounded, read_lines, read_object
+from leeward.durable import LARGEST_JSON, LARGEST_LOG, from_cell, read_bounded, read_lines, read_object
 from leeward.errors import RunDirectoryError, one_line, printable
 from leeward.telemetry.alerts import AlertRecord
 
@@ -70,7 +70,7 @@ def _progress(path: Path) -> pd.DataFrame | None:
     if not path.is_file() or not path.stat().st_size:
         return None
     try:
-        frame = pd.read_csv(io.BytesIO(read_bounded(path, LARGEST_LOG))).astype(float)
+        frame = pd.read_csv(io.BytesIO(read_bounded(path, LARGEST_LOG))).rename(columns=from_cell).astype(float)
     except ValueError as error:
         raise RunDirectoryError(f"{path}: not the log of a run ({one_line(error)}); delete or repair it") from None
     return frame if len(frame) > 1 else None  # one update is a point, not a curve

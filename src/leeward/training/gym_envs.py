@@ -30,7 +30,7 @@ _SEEN = (*_ACTIONS, spaces.Dict)
 
 
 def check_gym(gym: GymConfig) -> None:
-    """An env that Gymnasium does not know or cannot make is an error that names what it may be called, or why."""
+    """An env that Gymnasium does not know, cannot make or cannot step is an error that says why."""
     module, _, name = gym.id.rpartition(":")  # "package.module:Name-v0": the module that registers it
     if ":" in gym.id:
         _import_installed(module)
@@ -49,6 +49,8 @@ def check_gym(gym: GymConfig) -> None:
             warnings.simplefilter("ignore")  # training says them
             env = make_gym(gym)
             env.reset(seed=0)
+            env.action_space.seed(0)
+            env.step(env.action_space.sample())
             env.close()
     except _REFUSED as error:
         raise ConfigError(

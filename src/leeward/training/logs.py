@@ -16,7 +16,7 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter, Logger
 from torch.utils.tensorboard import SummaryWriter
 
-from leeward.durable import LARGEST_LOG, naming, read_bounded, write_atomically
+from leeward.durable import LARGEST_LOG, as_cell, from_cell, naming, read_bounded, write_atomically
 from leeward.errors import RunDirectoryError
 from leeward.telemetry.alerts import Alert
 from leeward.telemetry.metrics import TOTAL_TIMESTEPS
@@ -81,9 +81,13 @@ class ProgressFile(KVWriter):
             return []
         try:
             text = read_bounded(path, LARGEST_LOG).decode("utf-8")
-            rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True))
+            reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
+            reader.fieldnames = [from_cell(name) for name in reader.fieldnames or ()]
+            rows = list(reader)
             for row in rows:
                 _steps(row)
+                if None in row or None in row.values():
+                    raise ValueError("a row has not one cell for each column")
         except (csv.Error, ValueError, LookupError, TypeError, OverflowError) as error:
             raise RunDirectoryError(
                 f"{path}: not the log of a run ({type(error).__name__}: {error}); repair it, or move it away to "
@@ -101,7 +105,7 @@ class ProgressFile(KVWriter):
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
-        writer.writeheader()
+        writer.writerow({key: as_cell(key) for key in self.columns})
         writer.writerows(rows)
         write_atomically(self.path, text.getvalue() if self.columns else "")
 

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from stable_baselines3.common.logger import KVWriter
@@ -63,12 +64,12 @@ class MLflowMirror(Mirror):
     """A run of MLflow's experiment `leeward`; an alert is a tag `alert/<name>` with its line."""
 
     def __init__(self, run: Path, config: dict[str, Any]) -> None:
-        uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{run.resolve() / 'mlflow.db'}")
+        folder = quote(str(run.resolve()))  # an apostrophe would end MLflow's filter, a ? the path of its database
+        uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
         self.entities: Any = importlib.import_module("mlflow.entities")
         self.client: Any = importlib.import_module("mlflow.tracking").MlflowClient(uri)
         experiment = self.client.get_experiment_by_name(_PROJECT)
         number = self.client.create_experiment(_PROJECT) if experiment is None else experiment.experiment_id
-        folder = str(run.resolve())
         known = self.client.search_runs([number], f"tags.`leeward.run` = '{folder}'")
         made = known[0] if known else self.client.create_run(number, run_name=run.name, tags={"leeward.run": folder})
         self.id = made.info.run_id

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ from leeward.training.trained_on import TrainedOn
 __all__ = ["RunDir", "new_folder", "refuse_links"]
 
 _VERSIONED = ("torch", "numpy", "stable-baselines3", "gymnasium", "numba")
+_CHECKPOINT = re.compile("[0-9]{8,18}")  # the number of updates, as training writes it
 _LARGEST_LOCK = 32  # bytes: a number of a process
 # Of run.json: what its entries are, where others are read.
 _ENTRIES: dict[str, type] = {
@@ -315,7 +317,8 @@ class RunDir:
 
     def checkpoint_list(self) -> list[Path]:
         """Whole checkpoints, oldest first; a directory is renamed into place only when it is complete."""
-        return sorted(path for path in self.checkpoints.glob("*") if path.name.isdigit())
+        found = (path for path in self.checkpoints.glob("*") if _CHECKPOINT.fullmatch(path.name))
+        return sorted(found, key=lambda path: int(path.name))
 
     def best_checkpoint(self) -> Path:
         """The checkpoint that is backtested; while a newer one takes its place, the old one is read beside it."""

@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from leeward.config.load import dump_config
 from leeward.config.run import RunConfig
 from leeward.config.tune import is_whole
-from leeward.durable import read_lines, write_atomically
+from leeward.durable import put_back, read_lines, write_atomically
 from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged, UnhealthyTraining, one_line
 from leeward.market import Market
 from leeward.telemetry.alerts import Alert
@@ -31,6 +31,7 @@ from leeward.training.trainer import Progress, Session, interruptible, learn, ma
 __all__ = ["Sweep", "check_folder"]
 
 _STUDY, _TRIALS, _BEST = "study.journal", "trials", "best"
+_NEW, _OLD = f".{_BEST}.new", f".{_BEST}.old"  # while one best run takes the place of another
 _FIRST = 5  # trials that are never pruned, because there is nothing to compare them with
 
 
@@ -44,7 +45,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     if not found and folder.exists() and any(path.name != ".lock" for path in folder.iterdir()):
         raise RunDirectoryError(f"{folder}: holds something else; choose an empty or new --run-dir")
     # Trials are trained below it, and `best` is removed when there is a better one.
-    refuse_links((*(folder / name for name in (_STUDY, _TRIALS, _BEST, f".{_BEST}.new")), *folder.glob("trials/*")))
+    refuse_links((*(folder / name for name in (_STUDY, _TRIALS, _BEST, _NEW, _OLD)), *folder.glob("trials/*")))
 
 
 class Sweep:
@@ -121,7 +122,15 @@ class Sweep:
 
     def _run_of(self, number: int, config: RunConfig) -> RunDir:
         path = self.folder / _TRIALS / f"{number:04d}"
-        return RunDir.open(path) if (path / "config.yaml").is_file() else RunDir.create(path, config)
+        if not (path / "config.yaml").is_file():
+            return RunDir.create(path, config)
+        run = RunDir.open(path)
+        if run.config() != config:
+            raise RunDirectoryError(
+                f"{path}: trained with other settings than {_STUDY} has for trial {number}; restore the journal from a "
+                "copy, or move this run away"
+            )
+        return run
 
     def write_best(self) -> RunDir | None:
         """`best/`: the run of the best trial, which every other command takes; None where no trial has a score."""
@@ -129,16 +138,22 @@ class Sweep:
             return None
         best = self.study.best_trial
         # Made elsewhere and renamed: what is called best/ is whole.
-        new, target = self.folder / f".{_BEST}.new", self.folder / _BEST
+        new, target, old = (self.folder / name for name in (_NEW, _BEST, _OLD))
+        put_back(target)
         shutil.rmtree(new, ignore_errors=True)
         shutil.copytree(
             self.folder / _TRIALS / f"{best.number:04d}", new, symlinks=True, ignore=shutil.ignore_patterns(".*")
         )
-        RunDir.open(new).update_record(
-            trials=len(self.study.trials), sweep={"trial": best.number, "score": best.value, "settings": best.params}
-        )
-        shutil.rmtree(target, ignore_errors=True)
+        opened = RunDir(target).record().get("openings", [])  # who has looked at the test bars has looked
+        with RunDir.open(new).edited_record() as record:
+            record["openings"] = [*opened, *(each for each in record.get("openings", []) if each not in opened)]
+            record["trials"] = len(self.study.trials)
+            record["sweep"] = {"trial": best.number, "score": best.value, "settings": best.params}
+        if target.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(target, old)
         os.replace(new, target)
+        shutil.rmtree(old, ignore_errors=True)
         return RunDir.open(target)
 
 
