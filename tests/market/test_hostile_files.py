@@ -13,6 +13,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from leeward.config.trading import DataConfig
 from leeward.errors import DataError
 from leeward.market import arrow_files, check, load
 
@@ -22,6 +23,10 @@ HEADER = "time,open,high,low,close,volume\n"
 def bars(times, **columns):
     frame = pd.DataFrame({"time": times} | dict.fromkeys(("open", "high", "low", "close"), 10.0) | columns)
     return frame.assign(volume=1.0)
+
+
+def daily(**columns):
+    return bars(pd.date_range("2020-01-01", periods=40).astype(str)).assign(**columns)
 
 
 def written(path, content):
@@ -104,6 +109,73 @@ def test_a_file_of_holes_is_not_read(name, tmp_path):
     path.write_text(f"{HEADER}2024-01-02,1,1,1,1,1\n")
     os.truncate(path, 1 << 28)
     assert "made of holes" in str(check(str(path))[0])
+
+
+ADVICE = "21 rows; a file of bars has at most 20: use longer bars, a shorter period, or fewer assets"
+
+
+@pytest.mark.parametrize("rows", [20, 21])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt", "a.json", "a.jsonl", "a.parquet", "a.feather", "a.zip"])
+def test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read(name, rows, tmp_path, monkeypatch):
+    """As many as the bound are read, one more is not; the line of names is no row of Parquet, but one of text."""
+    monkeypatch.setattr(arrow_files, "MOST_ROWS", 20)
+    path = tmp_path / name
+    frame = bars(pd.date_range("2024-01-01", periods=rows).strftime("%Y-%m-%d"))
+    text = frame.iloc[1:].to_csv(index=False, lineterminator="\r" if name == "a.txt" else "\n")
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".feather":
+        frame.to_feather(path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(frame.to_numpy().tolist()))  # on one line
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        written(path, {".gz": packed(text), ".zip": zipped("a.csv", text)}.get(path.suffix, text))
+    found = [str(problem) for problem in check(str(path)) if problem.severity == "error"]
+    assert [ADVICE in problem for problem in found] == ([True] if rows == 21 else []), found
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ROWS", 62), ("MOST_BYTES", 62 * 60)])
+@pytest.mark.parametrize("kind", ["directory", "zip", "directory of zips"])
+def test_many_files_have_together_no_more_than_one_may_have(kind, bound, most, tmp_path, monkeypatch):
+    """Files of 30 bars, of 5 numbers of 8 bytes and a date of less than 20: two are within the bound, three are not."""
+    text = bars(pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d")).to_csv(index=False)
+    source = tmp_path / ("bars.zip" if kind == "zip" else "bars")
+    if kind != "zip":
+        source.mkdir()
+
+    def add(name):
+        if kind == "directory":
+            written(source / f"{name}.csv", text)
+        else:
+            with zipfile.ZipFile(source if kind == "zip" else source / f"{name}.zip", "a") as archive:
+                archive.writestr(f"{name}.csv", text)
+
+    add("A")
+    add("B")
+    monkeypatch.setattr(arrow_files, bound, most)
+    assert load(source).assets == ("A", "B")
+    add("C")
+    with pytest.raises(DataError, match=r"90 rows, .* bytes of them, in the first 3 files; all together have"):
+        load(source)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.json"])
+def test_a_file_of_more_bytes_than_memory_holds_is_refused_before_it_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_files, "MOST_BYTES", 99)
+    problem = str(check(written(tmp_path / name, "x" * 100))[0])
+    assert "100 bytes; a file of bars has at most 99: use longer bars" in problem
+
+
+@pytest.mark.parametrize("name", ["\rA", "A\tB", "A\x1b[2J"])
+def test_an_asset_that_a_file_or_a_config_names_has_no_control_characters(name, tmp_path):
+    frame = bars(pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d"))
+    words = "is no name of an asset; expected letters and signs"
+    with pytest.raises(DataError, match=words):
+        load(written(tmp_path / f"{name}.csv", frame.to_csv(index=False)))
+    with pytest.raises(DataError, match=words):
+        load(frame, DataConfig(assets={"asset": name}))
 
 
 def zipped(name, content):
@@ -291,3 +363,46 @@ def test_lines_that_end_in_a_lone_carriage_return_are_many_and_not_one(tmp_path)
     times = pd.date_range("2010-01-01", periods=3000, freq="D").astype(str)
     text = HEADER + "".join(f"{time},10,11,9,10,5\n" for time in times)
     assert len(load(written(tmp_path / "a.csv", text.replace("\n", "\r")))) == 3000
+
+
+def test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name(tmp_path):
+    path = tmp_path / "bars.csv"
+    daily(tic=["000001", "1"] * 20).to_csv(path, index=False)
+    assert load(str(path)).assets == ("000001", "1")
+    daily(tic="000001", volume=[5.0] * 39 + [np.nan]).to_csv(path, index=False)  # read line by line
+    assert [problem.kind for problem in check(str(path))] == ["missing value"]
+    daily(tic="000001").to_csv(path, index=False)
+    assert load(str(path)).assets == ("000001",)
+
+
+@pytest.mark.parametrize("name", ["bars.csv", "bars.parquet"])
+def test_a_line_that_does_not_say_its_asset_is_named(name, tmp_path):
+    frame, path = daily(tic=["A"] * 39 + [None]), tmp_path / name
+    frame.to_csv(path, index=False) if name.endswith("csv") else frame.to_parquet(path)
+    with pytest.raises(DataError, match=r"row 4[01]: error: asset name: '' is no name of an asset; expected 1 to 64"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("column", ["close", "volume"])
+def test_true_is_no_price_and_no_volume_but_a_feature_may_be_true(column, tmp_path):
+    records = daily(feature_up=True).to_dict("records")
+    path = tmp_path / "bars.json"
+    path.write_text(json.dumps(records))
+    assert load(str(path)).extra["feature_up"].ravel()[3] == 1.0
+    path.write_text(json.dumps([row | {column: True} if i == 3 else row for i, row in enumerate(records)]))
+    with pytest.raises(DataError, match=f"row 4: error: text in number: {column} is 'True'; expected a number"):
+        load(str(path))
+    daily(**{column: True}).to_parquet(tmp_path / "bars.parquet")
+    with pytest.raises(DataError, match=f"row 1: error: text in number: {column} is 'True'; expected a number"):
+        load(str(tmp_path / "bars.parquet"))
+
+
+def test_two_columns_of_one_name_are_named(tmp_path):
+    frame, path = daily(), tmp_path / "bars.parquet"
+    table = pa.Table.from_pandas(frame).append_column("close", pa.array(frame["close"]))
+    pyarrow.parquet.write_table(table, path)
+    with pytest.raises(DataError, match="duplicate column: two columns are called 'close'; drop one of them"):
+        load(str(path))
+    with pytest.raises(DataError, match="duplicate column: two columns are called 'open'"):
+        load(pd.concat([frame, frame[["open"]]], axis=1))
+    assert load(pd.concat([frame.assign(x=1), frame.assign(x=1)[["x"]]], axis=1)).assets == ("asset",)

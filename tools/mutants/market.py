@@ -13,7 +13,7 @@ BARS, FEATURES, ROLLING, TIMES, SOURCES = (
 )
 ACTIONS, ACTION_TESTS = "market/corporate_actions", "market/test_corporate_actions.py"
 APPLIED = f"{ACTION_TESTS}::test_a_split_and_dividends_of_raw_prices_are_applied_to_all_bars_before_them"
-SHAPES, LEAKS = "market/test_bar_files.py", "market/test_leaks.py"
+SHAPES, LEAKS, HOSTILE = "market/test_bar_files.py", "market/test_leaks.py", "market/test_hostile_files.py"
 READ = f"{SHAPES}::test_a_file_in_a_usual_shape_is_read"
 REFUSED = f"{SHAPES}::test_what_cannot_be_read_is_refused_with_the_remedy"
 TAPE, TAPES = "market/tape", "market/test_tape.py"
@@ -37,6 +37,34 @@ GAP = f"{CHECK_TESTS}::test_a_gap_is_more_than_three_usual_weekends"
 
 
 MUTANTS = [
+    row(
+        "the name of an asset is read as a number",
+        "market/reading:_parsed",
+        "is_of_assets(name)",
+        "False",
+        f"{HOSTILE}::test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name",
+    ),
+    row(
+        "a line without its asset is of an asset without a name",
+        "market/columns:read_columns",
+        "0 < len(each) <= _LONGEST_NAME",
+        "len(each) <= _LONGEST_NAME",
+        f"{HOSTILE}::test_a_line_that_does_not_say_its_asset_is_named",
+    ),
+    row(
+        "true is a price of one",
+        "market/columns:_read_numbers",
+        "values[name][_is_truth(column)] = np.nan",
+        "pass",
+        f"{HOSTILE}::test_true_is_no_price_and_no_volume_but_a_feature_may_be_true",
+    ),
+    row(
+        "of two columns of one name either may be meant",
+        "market/columns:read_columns",
+        "list(frame.columns).count(name) > 1",
+        "False",
+        f"{HOSTILE}::test_two_columns_of_one_name_are_named",
+    ),
     # Files
     row(
         "an order of columns is taken on trust",

@@ -9,11 +9,16 @@ import pandas as pd
 from leeward.errors import MissingExtra
 from leeward.market import arrow_sizes
 
-__all__ = ["EXPANSION", "FEATHER", "MOST_COLUMNS", "PARQUET", "arrow_frame"]
+__all__ = [
+    "EXPANSION", "FEATHER", "MOST_BYTES", "MOST_COLUMNS", "MOST_ROWS", "PARQUET", "REMEDY", "arrow_frame", "too_long",
+]  # fmt: skip
 
 PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow")
 EXPANSION = 100  # times: numbers shrink to a tenth, and not to a hundredth
 MOST_COLUMNS = 10_000  # of a file of bars
+MOST_ROWS = 20_000_000  # of a file of bars, which take some 250 to 350 bytes each while they are read and examined
+MOST_BYTES = 1 << 33  # of a file of bars, as it is and expanded: twice the largest number of rows with 20 features
+REMEDY = "use longer bars, a shorter period, or fewer assets"
 _ROOM = 1 << 26  # bytes in memory that any file may take
 _LONGEST_TEXT = 10_000  # bytes of a cell: one in a dictionary stands for as many rows as point to it
 _MAGIC = b"ARROW1\0\0"  # before the stream in a Feather file of version 2, the one that Arrow has written since 2020
@@ -34,6 +39,13 @@ def arrow_frame(path: Path) -> tuple[pd.DataFrame, list[str]]:
     except (pyarrow.ArrowException, OSError, struct.error, OverflowError, LookupError, TypeError, AttributeError,
             SyntaxError, RecursionError, MemoryError) as error:  # fmt: skip
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def too_long(rows: int) -> str | None:
+    """What is said of a file with so many rows, where they are too many."""
+    if rows <= MOST_ROWS:
+        return None
+    return f"{rows:,} rows; a file of bars has at most {MOST_ROWS:,}: {REMEDY}"
 
 
 def _without_categories(frame: pd.DataFrame) -> pd.DataFrame:
@@ -80,12 +92,14 @@ def _read_feather(content: bytes) -> tuple[Any, list[str]]:
 def _check_size(content: bytes, rows: int, columns: int) -> None:
     if columns > MOST_COLUMNS:
         raise ValueError(f"{columns:,} columns; a file of bars has at most {MOST_COLUMNS:,}")
+    if said := too_long(rows):
+        raise ValueError(said)
     if rows * columns * 8 > EXPANSION * len(content) + _ROOM:
         raise ValueError(f"it says that it has {rows:,} rows, which {len(content):,} bytes of bars do not hold")
 
 
 def _check_expanded(content: bytes, expanded: int) -> None:
-    if expanded > EXPANSION * len(content) + _ROOM:
+    if expanded > min(EXPANSION * len(content) + _ROOM, MOST_BYTES):
         raise ValueError(f"{len(content):,} bytes expand to {expanded:,}; no file of bars does")
 
 

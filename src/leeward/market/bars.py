@@ -43,6 +43,9 @@ class Bars:
             raise DataError(f"{self.source}: a panel needs at least one bar and one asset, got {shape}")
         if len(set(self.assets)) != len(self.assets):
             raise DataError(f"{self.source}: asset names must differ, got {', '.join(self.assets)}")
+        for name in self.assets:
+            if not name.isprintable():
+                raise DataError(f"{self.source}: {name!r:.40} is no name of an asset; expected letters and signs")
         for name in (*_PRICES, "volume", *self.extra):
             column = self.extra[name] if name in self.extra else getattr(self, name)
             if column.shape != shape or column.dtype != np.float64:

@@ -7,7 +7,10 @@ from zoneinfo import available_timezones
 
 import pandas as pd
 
-__all__ = ["ACTIONS", "DIVIDENDS", "PRICES", "SPLITS", "USER_FEATURE", "field_and_ticker", "find", "plain", "zone_of"]
+__all__ = [
+    "ACTIONS", "DIVIDENDS", "PRICES", "SPLITS", "USER_FEATURE", "field_and_ticker", "find", "is_of_assets", "plain",
+    "zone_of",
+]  # fmt: skip
 
 PRICES = ("open", "high", "low", "close")
 USER_FEATURE = "feature_"
@@ -95,6 +98,11 @@ def _without_brackets(name: object) -> str:
     bare = plain(_IN_BRACKETS.sub("", str(name)))
     unclear = bare in _ALIASES["time"] and zone_of(name) is None
     return plain(name) if unclear else bare
+
+
+def is_of_assets(name: object) -> bool:
+    """Whether a column of this name says which asset a line is of."""
+    return plain(name) in _ALIASES["asset"]
 
 
 def field_and_ticker(name: str) -> tuple[str, str] | None:

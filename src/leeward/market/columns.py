@@ -49,6 +49,11 @@ def read_columns(
     if missing:
         table.problems.append(Problem(None, "missing column", _remedy(frame, names, missing), where=table.where))
         return None
+    twice = [str(name) for name in names.values() if list(frame.columns).count(name) > 1]
+    if twice:
+        message = f"two columns are called {twice[0]!r:.80}; drop one of them, or give it another name"
+        table.problems.append(Problem(None, "duplicate column", message, where=table.where))
+        return None
     _say_what_was_taken(table, frame, names)
     frame = _bars_alone(table, frame, names)
     time_zone = zone_of(names["time"]) or time_zone
@@ -56,11 +61,12 @@ def read_columns(
     values, more = _read_numbers(table, frame, names)
     problems += more
     if "asset" in names:
-        text = frame[names["asset"]].astype(str).str.strip()
-        odd = np.flatnonzero(~np.array([each.isprintable() and len(each) <= _LONGEST_NAME for each in text]))
+        cells = frame[names["asset"]]
+        text = cells.astype(str).str.strip().where(cells.notna(), "")
+        odd = np.flatnonzero(~np.array([each.isprintable() and 0 < len(each) <= _LONGEST_NAME for each in text]))
         if len(odd):
             message = (
-                f"{text.iloc[odd[0]]!r:.40} is no name of an asset; expected at most {_LONGEST_NAME} letters and signs"
+                f"{text.iloc[odd[0]]!r:.40} is no name of an asset; expected 1 to {_LONGEST_NAME} letters and signs"
             )
             table.problems.append(Problem(int(table.rows[odd[0]]), "asset name", message, where=table.where))
             return None
@@ -227,6 +233,9 @@ def _read_numbers(
     order = (*PRICES, "volume", "adj_close", *ACTIONS, *(n for n in names if n.startswith(USER_FEATURE)))
     cells = {name: frame[names[name]] for name in order if name in names}
     values = {n: pd.to_numeric(column, errors="coerce").to_numpy(np.float64, copy=True) for n, column in cells.items()}
+    for name, column in cells.items():
+        if not name.startswith(USER_FEATURE):  # true is no price, though pandas counts with it
+            values[name][_is_truth(column)] = np.nan
     text = {n: column.astype(str) for n, column in cells.items() if not pd.api.types.is_numeric_dtype(column)}
     if any(np.isnan(values[name]).any() for name in text):  # one cell that is odd tells how to read the others
         prices, others = ([column for n, column in text.items() if (n in PRICES) is wanted] for wanted in (True, False))
@@ -241,6 +250,12 @@ def _read_numbers(
     elif table.decimal_comma and _has_three_decimals(values["close"]):
         table.note("a dot is the decimal point; if it stands between thousands, write the prices without it")
     return values, [problem for name, column in cells.items() for problem in _not_numbers(table, name, column, values)]
+
+
+def _is_truth(column: "pd.Series[Any]") -> NDArray[np.bool_]:
+    if column.dtype != object:
+        return np.full(len(column), pd.api.types.is_bool_dtype(column))
+    return np.array([isinstance(cell, bool) for cell in column], np.bool_)
 
 
 def _not_numbers(table: Table, name: str, column: "pd.Series[Any]", values: Mapping[str, FloatArray]) -> list[Problem]:

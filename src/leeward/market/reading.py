@@ -12,6 +12,7 @@ import re
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.errors import DataError, one_line
-from leeward.market.arrow_files import EXPANSION, FEATHER, MOST_COLUMNS, PARQUET, arrow_frame
+from leeward.market import arrow_files
+from leeward.market.arrow_files import EXPANSION, FEATHER, MOST_COLUMNS, PARQUET, REMEDY, arrow_frame, too_long
+from leeward.market.column_names import is_of_assets
 from leeward.market.json_rows import json_frames
 from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
 from leeward.market.unnamed import name_columns
 
-__all__ = ["CCXT_COLUMNS", "Table", "read_file", "read_files", "SUFFIXES"]
+__all__ = ["CCXT_COLUMNS", "Table", "read_file", "read_files", "within_bounds", "SUFFIXES"]
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -36,7 +39,9 @@ CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
 _SNIFFED_BYTES = 1 << 16
 _ROOM = 1 << 26  # bytes that any file may have
 _HOLLOW = "the file is made of holes, which are read as zeros; no file of bars is"
-_TOO_LARGE = f"expands to more than {EXPANSION} times its size; no file of bars does"
+_TOO_LARGE = f"expands to more than {EXPANSION} times its size, or beyond all sizes of bars; no file of bars does"
+_BLOCK = 1 << 24  # bytes of a text that are counted at a time
+_JSON_CELLS = 6  # of a bar; each but the first of a list stands behind a comma
 
 
 @dataclass
@@ -61,15 +66,33 @@ def read_files(path: Path) -> list[tuple[str, Table]]:
     return [(_stem(path), read_file(path))]
 
 
+def within_bounds(tables: Iterable[tuple[str, Table]], where: Path) -> Iterator[tuple[str, Table]]:
+    """The tables of a directory or an archive, for as long as all so far are no more than one file may be."""
+    rows = size = 0
+    for number, (name, table) in enumerate(tables, start=1):
+        rows, size = rows + len(table.frame), size + int(table.frame.memory_usage(index=False).sum())
+        if rows > arrow_files.MOST_ROWS or size > arrow_files.MOST_BYTES:
+            raise DataError(
+                f"{where}: {rows:,} rows, {size:,} bytes of them, in the first {number:,} files; all together have at "
+                f"most {arrow_files.MOST_ROWS:,} rows and {arrow_files.MOST_BYTES:,} bytes: {REMEDY}"
+            )
+        yield name, table
+
+
 def read_file(path: Path) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
     if _is_hollow(path):
         return _unreadable(path, "binary", _HOLLOW)
+    if (size := path.stat().st_size) > arrow_files.MOST_BYTES:
+        most = f"a file of bars has at most {arrow_files.MOST_BYTES:,}"
+        return _unreadable(path, "binary", f"{size:,} bytes; {most}: {REMEDY}")
     if path.suffix in (*PARQUET, *FEATHER):
         return _read_arrow(path)
     try:
+        if said := too_long(_most_rows(path)):
+            return _unreadable(path, "binary", said)
         content = _expanded(path) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         return _unreadable(path, "binary", f"ends in .gz but is not a whole gzip file ({error})")
@@ -81,7 +104,7 @@ def read_file(path: Path) -> Table:
     unreadable = _what_is_this(path, head)
     if unreadable:
         return unreadable
-    if head.lstrip(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
+    if _is_json(head):
         return _read_json(path, content)
     return _read_text(path, content, head.decode("utf-8-sig", errors="ignore"))
 
@@ -90,6 +113,22 @@ def _is_hollow(path: Path) -> bool:
     """Whether a file takes next to nothing of the disk: its holes are read as zeros, gigabytes of them."""
     about = path.stat()
     return about.st_size > EXPANSION * 512 * about.st_blocks + _ROOM
+
+
+def _most_rows(path: Path) -> int:
+    """How many rows a text has at most, counted before it is in memory: its lines, or the cells of JSON by a bar's."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+        signs = (b"\n", b"\r", b",") if _is_json(stream.read(_SNIFFED_BYTES)) else (b"\n", b"\r")
+        stream.seek(0)
+        counts = dict.fromkeys(signs, 0)
+        for _ in range(0, _most_bytes(path), _BLOCK):
+            block = stream.read(_BLOCK)
+            counts = {sign: count + block.count(sign) for sign, count in counts.items()}
+    return max(counts[b"\n"], counts[b"\r"], (counts.get(b",", 0) + 1) // _JSON_CELLS)
+
+
+def _is_json(head: bytes) -> bool:
+    return head.lstrip(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{")
 
 
 def _expanded(path: Path) -> bytes | None:
@@ -102,7 +141,7 @@ def _expanded(path: Path) -> bytes | None:
 
 def _most_bytes(path: Path) -> int:
     """What a compressed file of bars may expand to."""
-    return EXPANSION * path.stat().st_size + _SNIFFED_BYTES
+    return min(EXPANSION * path.stat().st_size + _SNIFFED_BYTES, arrow_files.MOST_BYTES)
 
 
 def _read_zip(path: Path) -> list[tuple[str, Table]]:
@@ -118,17 +157,19 @@ def _read_zip(path: Path) -> list[tuple[str, Table]]:
             return [(_stem(path), _unreadable(path, "binary", message))]
         if sum(archive.getinfo(name).file_size for name in names) > _most_bytes(path):
             return [(_stem(path), _unreadable(path, "binary", _TOO_LARGE))]
-        tables = []
         try:
             with tempfile.TemporaryDirectory() as folder:
-                for name in names:
-                    table = read_file(Path(archive.extract(name, folder)))
-                    table.where = f"{path}:{name}"
-                    table.problems = [replace(problem, where=table.where) for problem in table.problems]
-                    tables.append((_stem(path if len(names) == 1 else Path(name)), table))
+                return list(within_bounds(_unpacked(archive, names, path, folder), path))
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
             return [(_stem(path), _unreadable(path, "binary", f"ends in .zip but cannot be unpacked ({error})"))]
-    return tables
+
+
+def _unpacked(archive: zipfile.ZipFile, names: list[str], path: Path, folder: str) -> Iterator[tuple[str, Table]]:
+    for name in names:
+        table = read_file(Path(archive.extract(name, folder)))
+        table.where = f"{path}:{name}"
+        table.problems = [replace(problem, where=table.where) for problem in table.problems]
+        yield _stem(path if len(names) == 1 else Path(name)), table
 
 
 def _is_of_bars(name: str) -> bool:
@@ -187,6 +228,8 @@ def _read_text(path: Path, content: bytes, head: str) -> Table:
 
 
 def _parsed(content: bytes, layout: Layout, *, as_text: bool) -> pd.DataFrame:
+    # 000001 is the name of an asset, and 1 is another one.
+    names = {place: str for place, name in enumerate(layout.names or ()) if is_of_assets(name)}
     return pd.read_csv(
         io.BytesIO(content),
         sep=layout.separator,
@@ -195,7 +238,7 @@ def _parsed(content: bytes, layout: Layout, *, as_text: bool) -> pd.DataFrame:
         header=None,
         skiprows=layout.first,
         names=None if layout.names is None else range(len(layout.names)),
-        dtype=str if as_text else None,
+        dtype=str if as_text else names,
         low_memory=False,
     )
 

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.config.trading import DataConfig
+from leeward.durable import at_home
 from leeward.errors import DataError, did_you_mean
 from leeward.market import samples
 from leeward.market.bars import Bars, FloatArray
@@ -21,7 +22,7 @@ from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE
 from leeward.market.columns import Columns, holds_bars, read_columns
 from leeward.market.corporate_actions import apply_actions
 from leeward.market.problems import Problem, limited, raise_on_errors
-from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file, read_files
+from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file, read_files, within_bounds
 
 __all__ = ["Source", "check", "examined", "from_ccxt", "from_frame", "load"]
 
@@ -90,13 +91,13 @@ def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, 
             known = (*samples.PACKAGED, *samples.SYNTHETIC)
             raise DataError(f"no sample {name!r}; {did_you_mean(name, known)}")
         return source, [(name, read_file(samples.PACKAGED[name]()))]
-    path = Path(source)
+    path = at_home(source)
     if not path.is_dir():
         return str(path), read_files(path)
     files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and not file.name.startswith("."))
     if not files:
         raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
-    return str(path), [pair for file in files for pair in read_files(file)]
+    return str(path), list(within_bounds((pair for file in files for pair in read_files(file)), path))
 
 
 def _told_once(problems: list[Problem]) -> list[Problem]:
