@@ -37,8 +37,9 @@ RAY_ONLY = ("training/population", "training/distributed")
 TRADING_EXTRA = {"pandas", "plotly", "jinja2", "arch"}
 # What `leeward.audit.model` needs is there without the extra: these parts of the audit know the learning chain alone.
 AUDIT_CORE = ("audit/__init__.py", "audit/findings.py", "audit/checks.py", "audit/engine/")
-# The demonstration prints a table, and is a script; the one equation that is compiled is so in a file of its own.
-BESIDE_TORCH = {("maths/__main__.py", "rich")} | {("maths/quantile_compiled.py", name) for name in ("numba", "numpy")}
+# The demonstration prints a table, and is a script; what is compiled is so in files of its own.
+COMPILED = ("maths/quantile_compiled.py", "maths/tanh_layers.py")
+BESIDE_TORCH = {("maths/__main__.py", "rich")} | {(file, name) for file in COMPILED for name in ("numba", "numpy")}
 CORE = ("errors", "durable", "config", "telemetry", "maths", "networks", "optim", "rollout", "algorithm")
 
 

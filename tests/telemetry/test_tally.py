@@ -29,9 +29,20 @@ def test_means_are_weighted_and_extremes_are_not() -> None:
 
 def test_a_total_becomes_the_mean_over_all_rows_that_were_added() -> None:
     tally = Tally()
-    tally.add_total(MEAN, torch.tensor(6.0), 4)
-    tally.add_total(MEAN, 9.0, 1)
+    tally.add_totals((MEAN,), torch.tensor([6.0]), 4)
+    tally.add_totals((MEAN,), torch.tensor([9.0]), 1)
     assert tally.read() == {MEAN: 3.0}  # 15 over 5 rows
+
+
+def test_a_row_adds_one_value_to_each_of_its_metrics() -> None:
+    tally = Tally()
+    tally.add_row((MEAN, MAX), torch.tensor([2.0, 7.0]), 3.0)
+    tally.add_row((MEAN, MAX), torch.tensor([6.0, -1.0]), 1.0)
+    tally.add_row((SUM, MEAN), torch.tensor([5.0, 3.0]), 4.0)  # others, in another order
+    tally.add(SUM, 0.5)
+    # (3·2 + 1·6 + 4·3)/8 = 3
+    assert tally.read() == {MEAN: 3.0, MAX: 7.0, SUM: 5.5}
+    assert tally.weights() == {MEAN: 8.0, MAX: 4.0, SUM: 5.0}
 
 
 @pytest.mark.parametrize("order", [(1.0, math.nan), (math.nan, 1.0)])
@@ -53,4 +64,6 @@ def test_gathering_keeps_no_graph() -> None:
     weight = torch.ones((), requires_grad=True)
     tally = Tally()
     tally.add(MEAN, 2.0 * weight, 1.0)
-    assert tally.read() == {MEAN: 2.0}
+    tally.add_row((MAX,), 3.0 * weight.unsqueeze(0), 1.0)
+    tally.add_totals((SUM,), 4.0 * weight.unsqueeze(0), 1.0)
+    assert tally.read() == {MEAN: 2.0, MAX: 3.0, SUM: 4.0}

@@ -8,7 +8,55 @@ START = "if begins:\n    raw = critic.start(self.returns.unit, everybody, heads,
 
 
 MUTANTS = [
-    # Memory and rollout
+    row(
+        "layers: a hook is passed by",
+        "networks/mlp:_untouched",
+        "type(module) is not kind or _hooks_of(module)",
+        "type(module) is not kind",
+        "networks/test_mlp.py",
+    ),
+    row(
+        "layers: a trace keeps the numbers of one input",
+        "networks/mlp:_is_watched",
+        "torch.jit.is_tracing()",
+        "False",
+        "networks/test_mlp.py::test_a_trace_holds_the_layers_and_not_the_numbers_of_one_input",
+    ),
+    row(
+        "layers: under autocast compiled layers are given another kind of number",
+        "networks/mlp:_is_watched",
+        'torch.is_autocast_enabled("cpu")',
+        "False",
+        "networks/test_mlp.py::test_layers_run_under_autocast",
+    ),
+    row(
+        "layers: who follows all modules is passed by",
+        "networks/mlp:_is_watched",
+        "torch.nn.modules.module._has_any_global_hook()",
+        "False",
+        "networks/test_mlp.py::test_who_follows_all_modules_sees_every_layer",
+    ),
+    row(
+        "layers: a hook on the layers is passed by where a head stands behind them",
+        "networks/mlp:head_behind",
+        "not _hooks_of(layers)",
+        "True",
+        "networks/test_mlp.py::test_a_hook_on_all_layers_is_called_with_what_they_read_and_give_and_not_with_a_heads",
+    ),
+    row(
+        "layers: second derivatives are lost",
+        "maths/tanh_layers:_TanhLayers.backward",
+        "torch.is_grad_enabled()",
+        "False",
+        "networks/test_mlp.py::test_second_derivatives_are_those_of_the_modules",
+    ),
+    row(
+        "a file is written that cannot be read again",
+        "algorithm/checkpoint:_write",
+        "len(told) > _LARGEST_MANIFEST",
+        "False",
+        "algorithm/test_checkpoint_files.py::test_a_file_that_could_not_be_read_again_is_not_written",
+    ),
     row(
         "N3 the state after the step is stored",
         "rollout/collector:Collector.collect",

@@ -52,8 +52,8 @@ MUTANTS = [
     row(
         "F2 samples go on beyond a termination",
         "returns:distributional_targets",
-        "torch.addcmul(rewards[t].unsqueeze(-1), discount[t].unsqueeze(-1), future, out=targets[t])",
-        "torch.add(rewards[t].unsqueeze(-1), future, alpha=gamma, out=targets[t])",
+        "torch.addcmul(reward, factor, torch.where(goes_on, following, draw), out=target)",
+        "torch.add(reward, torch.where(goes_on, following, draw), alpha=gamma, out=target)",
     ),
     row("F2 lambda inverted", "returns:distributional_targets", "uniforms < lam", "uniforms >= lam"),
     row(
@@ -224,15 +224,15 @@ MUTANTS = [
     row(
         "A-math3 compiled pinball flipped",
         "quantile_compiled:_pass",
-        "lean = below[n] - M * np.float64(levels[n])",
-        "lean = below[n] - M * (1.0 - np.float64(levels[n]))",
+        "aims[n] = M * np.float64(levels[n])",
+        "aims[n] = M * (1.0 - np.float64(levels[n]))",
         test="quantile_sorted",
     ),
     row(
         "A-math3 compiled: a target on its quantile is below it",
         "quantile_compiled:_pass",
-        "np.int32(t < q[n])",
-        "np.int32(t <= q[n])",
+        "np.int32(targets[r, m] < q[n])",
+        "np.int32(targets[r, m] <= q[n])",
         test="quantile_sorted",
     ),
     row(
@@ -243,6 +243,24 @@ MUTANTS = [
         test="quantile_sorted",
     ),
     row("A-math3 sum over levels", "quantile_sorted:sorted_huber_loss", "loss.mean(-1) / M", "loss.sum(-1) / M"),
+    row(
+        "tanh layers: a number that is none comes out as one",
+        "tanh_layers:_squash",
+        "x = -_END if x < -_END else x",
+        "x = x if x > -_END else -_END",
+    ),
+    row(
+        "tanh layers: a unit at its end learns as one in the middle",
+        "tanh_layers:_TanhLayers.backward",
+        "gradient = torch.ops.aten.tanh_backward(gradient, found[layer + 1])",
+        "gradient = gradient",
+    ),
+    row(
+        "tanh layers: rows of another order",
+        "tanh_layers:tanh_layers",
+        "_forward(inputs.reshape(-1, inputs.shape[-1]), squashed, parameters)[-1]",
+        "_forward(inputs.flip(0).reshape(-1, inputs.shape[-1]), squashed, parameters)[-1]",
+    ),
     row(
         "A-math3 kappa not divided out",
         "quantile_sorted:sorted_huber_loss",

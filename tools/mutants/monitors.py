@@ -156,8 +156,8 @@ MUTANTS = [
     row(
         "monitor: the largest clipped gradient norm is that before the clip",
         f"{METRICS}:add_gradients",
-        "(metrics.GRAD_NORM_POST_CLIP, metrics.GRAD_NORM_POST_CLIP_MAX, report.post_clip)",
-        "(metrics.GRAD_NORM_POST_CLIP, metrics.GRAD_NORM_POST_CLIP_MAX, report.pre_clip)",
+        "torch.stack((report.raw, report.pre_clip, report.post_clip))",
+        "torch.stack((report.raw, report.pre_clip, report.pre_clip))",
         PEAKS,
     ),
     row(
@@ -345,8 +345,8 @@ MUTANTS = [
     row(
         "tally: a mean of means",
         f"{TALLY}:Tally.read",
-        "np.sum(numbers[metric]) / np.sum(counts)",
-        "np.mean(np.divide(numbers[metric], counts))",
+        "np.sum(sums) / np.sum(counts)",
+        "np.mean(np.divide(sums, counts))",
         "telemetry/test_tally.py",
     ),
     row(

@@ -98,6 +98,7 @@ class Updater:
         times, envs = (torch.as_tensor(x, device=device) for x in (sequences.times, sequences.envs))
         memory = rollout.memory_before(times, envs)
         tally, stopped_in = Tally(), plan.n_epochs
+        tally.add(metrics.SKIPPED_MINIBATCHES, 0.0)
         statistics = PolicyStatistics(self.policy.action_head, inputs.weights.clip_range)
         steps, looked_at = 0, self._looked_at(inputs)
         turns = _Turns(rollout.rewards.numel(), exact=looked_at is not None)

@@ -74,6 +74,22 @@ def gradient_groups(policy: ActorCritic) -> dict[Metric, list[nn.Parameter]]:
 
 _CRITIC_GRAD_NORMS = (metrics.CRITIC1_GRAD_NORM, metrics.CRITIC2_GRAD_NORM)
 _CRITIC_LOSSES = (metrics.CRITIC1_LOSS, metrics.CRITIC2_LOSS)
+_LOSSES: tuple[Metric, ...] = (
+    metrics.LOSS,
+    metrics.POLICY_GRADIENT_LOSS,
+    metrics.POLICY_LOSS,
+    metrics.VALUE_LOSS,
+    metrics.CRITIC_LOSS_UNCLIPPED,
+)
+_COUNTS = (metrics.LOG_RATIO_NAN_COUNT, metrics.LOG_RATIO_INF_COUNT, metrics.LOG_RATIO_NONFINITE)
+_NORMS = (
+    *(metrics.GRAD_NORM_RAW, metrics.GRAD_NORM_PRE_CLIP, metrics.GRAD_NORM_POST_CLIP),
+    *(metrics.GRAD_NORM_RAW_MAX, metrics.GRAD_NORM_PRE_CLIP_MAX, metrics.GRAD_NORM_POST_CLIP_MAX),
+    *(metrics.GRAD_NORM_PRE_CLIP_OF.of(half=half) for half in HALVES),
+    *(metrics.GRAD_NORM_POST_CLIP_OF.of(half=half) for half in HALVES),
+    *(metrics.GRAD_NORM_PRE_CLIP_MAX_OF.of(half=half) for half in HALVES),
+    *(metrics.GRAD_NORM_POST_CLIP_MAX_OF.of(half=half) for half in HALVES),
+)
 
 
 # --- of a rollout and its targets -------------------------------------------------------------------------------------
@@ -220,49 +236,34 @@ def _add_resets(tally: Tally, starts: Tensor, rows: Rows, hidden: Tensor) -> Non
         tally.add(metrics.LSTM_H_NORM_AFTER_RESET_RATIO, norms[young].mean() / norms.mean().clamp(min=1e-12))
 
 
+@torch.no_grad()
 def add_losses(tally: Tally, rows: Rows, losses: Losses) -> None:
-    n, policy, value = rows.n_real, losses.policy, losses.value
+    policy, value = losses.policy, losses.value
     value_loss = value.per_critic.mean()
     clipped = value.per_critic_clipped is not None
-    totals = {
-        metrics.LOSS: losses.total,
-        metrics.POLICY_GRADIENT_LOSS: policy.surrogate,
-        metrics.POLICY_LOSS: policy.policy,
-        metrics.VALUE_LOSS: value_loss,
-        metrics.CRITIC_LOSS_UNCLIPPED: value.per_critic_unclipped.mean() if clipped else value_loss,
-    }
-    totals |= dict(zip(_CRITIC_LOSSES, value.per_critic.unbind(), strict=False))
+    unclipped = value.per_critic_unclipped.mean() if clipped else value_loss
+    names, totals = _LOSSES, [losses.total, policy.surrogate, policy.policy, value_loss, unclipped, *value.per_critic]
+    names += _CRITIC_LOSSES[: len(value.per_critic)]
     if value.per_critic_clipped is not None and value.clipped is not None:
-        totals[metrics.CRITIC_LOSS_CLIPPED] = value.per_critic_clipped.mean()
-        totals[metrics.VF_CLIP_ACTIVE_FRAC] = value.clipped
-    for metric, total in (totals | losses.robust).items():
-        tally.add_total(metric, total, n)
+        names += (metrics.CRITIC_LOSS_CLIPPED, metrics.VF_CLIP_ACTIVE_FRAC)
+        totals += [value.per_critic_clipped.mean(), value.clipped]
+    if losses.robust:
+        names += tuple(losses.robust)
+        totals += losses.robust.values()
+    tally.add_totals(names, torch.stack(totals), rows.n_real)
 
 
 def add_gradients(
     tally: Tally, groups: list[Metric], report: GradientReport, n_real: float, *, skips_count: bool
 ) -> None:
     """Norms of one optimiser step. All processes skip together and their sums are added up: one of them counts."""
-    tally.add(metrics.SKIPPED_MINIBATCHES, 0.0 if report.step or not skips_count else 1.0)
     if not report.step:
+        tally.add(metrics.SKIPPED_MINIBATCHES, 1.0 if skips_count else 0.0)
         return
-    for mean, largest, norms in (
-        (metrics.GRAD_NORM_RAW, metrics.GRAD_NORM_RAW_MAX, report.raw),
-        (metrics.GRAD_NORM_PRE_CLIP, metrics.GRAD_NORM_PRE_CLIP_MAX, report.pre_clip),
-        (metrics.GRAD_NORM_POST_CLIP, metrics.GRAD_NORM_POST_CLIP_MAX, report.post_clip),
-    ):
-        both = torch.linalg.vector_norm(norms)
-        tally.add(mean, both, n_real)
-        tally.add(largest, both)
-    for family, largest, norms in (
-        (metrics.GRAD_NORM_PRE_CLIP_OF, metrics.GRAD_NORM_PRE_CLIP_MAX_OF, report.pre_clip),
-        (metrics.GRAD_NORM_POST_CLIP_OF, metrics.GRAD_NORM_POST_CLIP_MAX_OF, report.post_clip),
-    ):
-        for half, norm in zip(HALVES, norms, strict=True):
-            tally.add(family.of(half=half), norm, n_real)
-            tally.add(largest.of(half=half), norm)
-    for metric, norm in zip(groups, report.groups, strict=True):
-        tally.add(metric, norm, n_real)
+    halves = torch.stack((report.raw, report.pre_clip, report.post_clip))  # (3, 2)
+    clipped = halves[1:].flatten()
+    both = torch.linalg.vector_norm(halves, dim=1)
+    tally.add_row((*_NORMS, *groups), torch.cat((both, both, clipped, clipped, report.groups)), n_real)
     for metric, value in report.stages.items():
         tally.add(metric, value, n_real)
 
@@ -300,9 +301,7 @@ class PolicyStatistics:
         self.rows.clear()
         every = log_ratio[real]
         nan, inf = torch.isnan(every).sum(), torch.isinf(every).sum()
-        tally.add(metrics.LOG_RATIO_NAN_COUNT, nan)
-        tally.add(metrics.LOG_RATIO_INF_COUNT, inf)
-        tally.add(metrics.LOG_RATIO_NONFINITE, nan + inf)
+        tally.add_row(_COUNTS, torch.stack((nan, inf, nan + inf)).to(torch.float32), 1.0)
         log_ratio, advantages, before, now = (part[learned] for part in (log_ratio, advantages, before, now))
         n = len(log_ratio)
         if n == 0:
@@ -310,16 +309,19 @@ class PolicyStatistics:
         size, ratio = log_ratio.abs(), policy_loss.ratio(log_ratio)
         # In parts: a squashed head takes some dozen numbers for each of an action.
         entropy = torch.cat([self.head.joint_entropy(part) for part in now.split(_PART)])
-        tally.add(metrics.APPROX_KL, policy_loss.kl_k3(log_ratio).mean(), n)
-        tally.add(metrics.APPROX_KL_K1, policy_loss.kl_k1(log_ratio).mean(), n)
-        tally.add(metrics.KL_EXACT, self.head.kl(before, now).mean(), n)
-        tally.add(metrics.CLIP_FRACTION, ((ratio - 1.0).abs() > self.clip_range).float().mean(), n)
-        gains = (ratio - 1.0) * advantages
-        tally.add(metrics.SURROGATE_DIRECTION, gains.sum() / gains.abs().sum().clamp(min=_NO_MOVE), n)
-        tally.add(metrics.LOG_RATIO_EXTREME_FRACTION, (size > 10.0).float().mean(), n)
-        tally.add(metrics.LOG_RATIO_CLAMPED_FRACTION, (size > policy_loss.LOG_RATIO_LIMIT).float().mean(), n)
-        tally.add(metrics.POLICY_ENTROPY, entropy.mean(), n)
-        tally.add(metrics.ENTROPY_LOSS, -entropy.mean(), n)
-        tally.add(metrics.LOG_RATIO_MAX_ABS, size.max())
-        tally.add(metrics.POLICY_ENTROPY_MIN, entropy.min())
-        tally.add(metrics.POLICY_ENTROPY_MAX, entropy.max())
+        gains, mean_entropy = (ratio - 1.0) * advantages, entropy.mean()
+        found = {
+            metrics.APPROX_KL: policy_loss.kl_k3(log_ratio).mean(),
+            metrics.APPROX_KL_K1: policy_loss.kl_k1(log_ratio).mean(),
+            metrics.KL_EXACT: self.head.kl(before, now).mean(),
+            metrics.CLIP_FRACTION: ((ratio - 1.0).abs() > self.clip_range).float().mean(),
+            metrics.SURROGATE_DIRECTION: gains.sum() / gains.abs().sum().clamp(min=_NO_MOVE),
+            metrics.LOG_RATIO_EXTREME_FRACTION: (size > 10.0).float().mean(),
+            metrics.LOG_RATIO_CLAMPED_FRACTION: (size > policy_loss.LOG_RATIO_LIMIT).float().mean(),
+            metrics.POLICY_ENTROPY: mean_entropy,
+            metrics.ENTROPY_LOSS: -mean_entropy,
+            metrics.LOG_RATIO_MAX_ABS: size.max(),
+            metrics.POLICY_ENTROPY_MIN: entropy.min(),
+            metrics.POLICY_ENTROPY_MAX: entropy.max(),
+        }
+        tally.add_row(tuple(found), torch.stack(tuple(found.values())), n)

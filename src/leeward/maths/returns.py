@@ -4,6 +4,8 @@
 bootstraps from its own final observation; neither lets anything of the next episode through.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -37,8 +39,8 @@ def gae(
     deltas = rewards + gamma * next_values * ~terminated - values  # (T, B)
     carry = (gamma * lam) * (~ended).to(deltas.dtype)  # (T, B)
     advantages, running = torch.empty_like(deltas), torch.zeros_like(deltas[0])
-    for t in reversed(range(len(deltas))):
-        running = torch.addcmul(deltas[t], carry[t], running, out=advantages[t])
+    for delta, share, advantage in _last_first(deltas, carry, advantages):
+        running = torch.addcmul(delta, share, running, out=advantage)
     return advantages
 
 
@@ -57,10 +59,10 @@ def lambda_returns(
     goes_on = lam * (~ended).to(rewards.dtype)  # (T, B)
     goes_on[-1] = 0.0
     discount = gamma * (~terminated).to(rewards.dtype)  # (T, B)
-    targets, following = torch.empty_like(rewards), next_values[-1].to(rewards.dtype)
-    for t in reversed(range(len(rewards))):
-        future = torch.lerp(next_values[t].to(rewards.dtype), following, goes_on[t])  # (B,)
-        following = torch.addcmul(rewards[t], discount[t], future, out=targets[t])
+    ahead = next_values.to(rewards.dtype)
+    targets, following = torch.empty_like(rewards), ahead[-1]
+    for reward, factor, value, share, target in _last_first(rewards, discount, ahead, goes_on, targets):
+        following = torch.addcmul(reward, factor, torch.lerp(value, following, share), out=target)  # (B,)
     return targets
 
 
@@ -109,10 +111,16 @@ def distributional_targets(
     along[-1] = False
     discount = gamma * (~terminated).to(rewards.dtype)  # (T, B)
     targets, following = torch.empty_like(draws), draws[-1]
-    for t in reversed(range(T)):
-        future = torch.where(along[t], following, draws[t])  # (B, M)
-        following = torch.addcmul(rewards[t].unsqueeze(-1), discount[t].unsqueeze(-1), future, out=targets[t])
+    columns = (rewards.unsqueeze(-1), discount.unsqueeze(-1), along, draws, targets)
+    for reward, factor, goes_on, draw, target in _last_first(*columns):
+        following = torch.addcmul(reward, factor, torch.where(goes_on, following, draw), out=target)  # (B, M)
     return targets
+
+
+def _last_first(*columns: Tensor) -> Iterator[tuple[Tensor, ...]]:  # each (T, ...)
+    """Step by step, the last first; unbound at once, since to index by t costs more than what is computed."""
+    steps: list[tuple[Tensor, ...]] = list(zip(*(column.unbind() for column in columns), strict=True))
+    return reversed(steps)
 
 
 def _systematic_draws(

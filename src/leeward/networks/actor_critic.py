@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, NatureCNN, create_mlp
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
@@ -23,6 +23,7 @@ from leeward.errors import ArgumentError
 from leeward.maths.nested import Memory, Observation, as_sequence, map_observation, rows_of
 from leeward.networks.action_distributions import make_action_head
 from leeward.networks.lstm import LayerActivity, Recurrence
+from leeward.networks.mlp import MLP, head_behind
 from leeward.networks.observation_normaliser import ObservationNormaliser
 from leeward.networks.risk_heads import RiskHeads, RiskOutputs
 from leeward.networks.value_heads import QuantileCritic, make_critic
@@ -153,7 +154,7 @@ class ActorCritic(BasePolicy):
             elif not shared_lstm:
                 self.critic_projection = nn.Linear(features, lstm_hidden_size)
 
-        self.actor_mlp = nn.Sequential(*create_mlp(width, -1, layers.get("pi", []), activation_fn))
+        self.actor_mlp = MLP.of(width, layers.get("pi", []), activation_fn)
         self.action_head = make_action_head(
             action_space,
             (layers.get("pi") or [width])[-1],
@@ -166,9 +167,7 @@ class ActorCritic(BasePolicy):
         )
         self.critic = make_critic(settings)
         n_critics = 2 if settings.twin_critics else 1
-        self.critic_mlps = nn.ModuleList(
-            nn.Sequential(*create_mlp(width, -1, layers.get("vf", []), activation_fn)) for _ in range(n_critics)
-        )
+        self.critic_mlps = nn.ModuleList(MLP.of(width, layers.get("vf", []), activation_fn) for _ in range(n_critics))
         latent = (layers.get("vf") or [width])[-1]
         self.value_heads = nn.ModuleList(nn.Linear(latent, self.critic.outputs) for _ in range(n_critics))
         self.risk_heads: RiskHeads | None = None
@@ -225,7 +224,8 @@ class ActorCritic(BasePolicy):
 
     def values(self, critic_latent: Tensor) -> Tensor:  # (..., H) -> (..., C, N)
         """Raw outputs of the value heads; `critic` says what they mean."""
-        return self.values_of([mlp(critic_latent) for mlp in self.critic_mlps])
+        critics = zip(self.critic_mlps, self.value_heads, strict=True)
+        return torch.stack([head_behind(mlp, head, critic_latent) for mlp, head in critics], -2)
 
     def values_of(self, layers: list[Tensor]) -> Tensor:  # C × (..., H') -> (..., C, N)
         """Raw outputs, from the last hidden layer of each critic."""

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from stable_baselines3.common.torch_layers import create_mlp
 from torch import Tensor, nn
 
+from leeward.networks.mlp import MLP
 from leeward.networks.value_distribution import ValueDistribution
 from leeward.networks.value_heads import QuantileCritic
 
@@ -34,9 +34,9 @@ class RiskHeads(nn.Module):
     ) -> None:
         super().__init__()
         latent = (layers or [inputs])[-1]
-        self.cost_mlp = nn.Sequential(*create_mlp(inputs, -1, layers, activation))
+        self.cost_mlp = MLP.of(inputs, layers, activation)
         self.cost_heads = nn.ModuleList(nn.Linear(latent, 1) for _ in range(n_constraints))
-        self.step_mlp = nn.Sequential(*create_mlp(inputs, -1, layers, activation))
+        self.step_mlp = MLP.of(inputs, layers, activation)
         self.step_head = nn.Linear(latent, critic.outputs)
         self.step_critic = critic
         self.register_buffer("cost_means", torch.zeros(n_constraints, dtype=torch.float64))
