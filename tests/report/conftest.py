@@ -27,20 +27,21 @@ class Foretelling:
         return np.clip(observation[:, [self.column]], 0.0, 1.0), state
 
     def predict_distribution(self, observation, state=None, episode_start=None):
-        step = self._normal(0.005)
-        outlook = self._normal(0.05)
+        n = len(observation)
+        step = self._normal(0.005, n)
+        outlook = self._normal(0.05, n)
         outlook.step = step
         return outlook
 
     @staticmethod
-    def _normal(std: float) -> SimpleNamespace:
+    def _normal(std: float, n: int) -> SimpleNamespace:
         return SimpleNamespace(
             levels=LEVELS,
-            quantiles=(std * NORMAL)[None],
-            mean=np.zeros(1),
+            quantiles=np.tile(std * NORMAL, (n, 1)),
+            mean=np.zeros(n),
             step=None,
-            var=lambda alpha: np.array([-1.645 * std]),
-            cvar=lambda alpha: np.array([-2.063 * std]),
+            var=lambda alpha: np.full(n, -1.645 * std),
+            cvar=lambda alpha: np.full(n, -2.063 * std),
         )
 
 

@@ -33,6 +33,8 @@ FLIP = f"{TRIPS}::test_a_flip_ends_one_trade_and_begins_the_next_and_shares_the_
 PARTS = f"{TRIPS}::test_a_long_trade_bought_in_two_parts_and_sold_in_two"
 WARM = f"{RUNS}::test_memory_warms_up_on_the_embargo_and_starts_once"
 FORETOLD = f"{RUNS}::test_the_distribution_is_asked_with_the_memory_before_the_decision"
+FORESIGHT, FORESEEN = "backtest/foresight", "backtest/test_foresight.py"
+AT_ONCE = f"{FORESEEN}::test_many_at_once_are_as_one_after_the_other"
 SHIFTED = f"{RUNS}::test_the_timing_null_shifts_the_targets_around_the_end"
 MARKOV = f"{CALIBRATED}::test_christoffersen_is_the_markov_likelihood_ratio"
 
@@ -354,16 +356,44 @@ MUTANTS = [
     row(
         "warm-up is in the outlook",
         f"{ENGINE}:_Decider.__call__",
-        "self._predict_distribution is not None and self._left <= 0",
-        "self._predict_distribution is not None",
+        "self._foresight is not None and self._left <= 0",
+        "self._foresight is not None",
         FORETOLD,
     ),
     row(
         "the outlook is asked with the memory after the decision",
         f"{ENGINE}:_Decider.__call__",
-        "self._predict_distribution(observation, **memory)",
-        "self._predict_distribution(observation, self._policy.predict(observation, **memory)[1], self._start)",
+        "self._foresight.add(observation, **memory)",
+        "self._foresight.add(observation, self._policy.predict(observation, **memory)[1], self._start)",
         FORETOLD,
+    ),
+    row(
+        "what was seen last is not asked about",
+        f"{FORESIGHT}:Foresight.read",
+        "self._ask()",
+        "pass",
+        AT_ONCE,
+    ),
+    row(
+        "memories of many decisions stand one above the other",
+        f"{FORESIGHT}:Foresight._ask",
+        "np.concatenate(parts, axis=1)",
+        "np.concatenate(parts, axis=0)",
+        AT_ONCE,
+    ),
+    row(
+        "every decision is asked about with the memory of the first",
+        f"{FORESIGHT}:Foresight._ask",
+        "zip(*states, strict=True)",
+        "zip(*[states[0]] * len(states), strict=True)",
+        AT_ONCE,
+    ),
+    row(
+        "an answer for one decision counts for all",
+        f"{FORESIGHT}:_outlook",
+        "rows[name].shape != shape",
+        "False",
+        f"{FORESEEN}::test_an_answer_for_fewer_decisions_than_were_asked_is_refused",
     ),
     row(
         "fills are recorded at the close",

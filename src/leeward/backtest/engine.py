@@ -7,13 +7,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from leeward.backtest import calibration
+from leeward.backtest.foresight import Foresight
 from leeward.backtest.result import COSTS, BacktestResult, Outlook
 from leeward.backtest.strategies import AGENT
 from leeward.config.trading import EnvConfig
 from leeward.env import Replay, Simulation, replay, replay_targets
 from leeward.env.actions import make_actions
-from leeward.errors import ArgumentError, ShapeError
+from leeward.errors import ShapeError
 from leeward.market import Market
 
 Floats = NDArray[np.float64]
@@ -24,9 +24,11 @@ _INFO_OF_COST = {"interest": "interest_paid"}  # where the kernel's word is anot
 
 
 class Policy(Protocol):
-    """What a backtest needs of a learner. `predict_distribution`, if there is one, is called before each `predict`.
+    """What a backtest needs of a learner.
 
     A `predict` with arguments named `time` or `assets` is given the time of the bar it has seen and the asset names.
+    `predict_distribution(observation, state, episode_start)`, if there is one, is asked of many decisions at once: n
+    observations and n states side by side, as n envs would have them; of one at a time where states are no arrays.
     """
 
     def predict(
@@ -51,13 +53,15 @@ def run_policy(
     """
     simulation = Simulation(market, config, n_envs=1, split=split)
     window = market.split(split)
+    offered = getattr(policy, "predict_distribution", None) if with_outlook else None  # an offer, not a duty
+    foresight = None if offered is None else Foresight(offered, alpha)
     decider = _Decider(
-        policy, make_actions(config, simulation.n_assets).targets, window.start - window.warmup, with_outlook
+        policy, make_actions(config, simulation.n_assets).targets, window.start - window.warmup, foresight
     )
     decider.tell = _asked(policy, market, simulation)
     run = replay(simulation, decider, split)
     found = {"data": market.fingerprint} | dict(fingerprints or {})
-    outlook, step = _outlook(decider.outlooks, alpha), _outlook(decider.steps, alpha)
+    outlook, step = (None, None) if foresight is None else foresight.read()
     return _result(run, market, config, split, name, found, outlook, step)
 
 
@@ -103,27 +107,21 @@ def _asked(policy: Policy, market: Market, simulation: Simulation) -> Callable[[
 
 
 class _Decider:
-    """Observations in, targets out; keeps the policy's memory and what it predicted once the split has begun."""
+    """Observations in, targets out; keeps the policy's memory, and what it saw once the split has begun."""
 
     def __init__(
-        self, policy: Policy, to_targets: Callable[[Any], Floats], warm_up_bars: int, with_outlook: bool
+        self, policy: Policy, to_targets: Callable[[Any], Floats], warm_up_bars: int, foresight: Foresight | None
     ) -> None:
         self._policy, self._to_targets, self._left = policy, to_targets, warm_up_bars
+        self._foresight = foresight
         self._state: Any = None
         self._start = np.ones(1, dtype=np.bool_)
-        offered = getattr(policy, "predict_distribution", None)  # an offer, not a duty
-        self._predict_distribution = offered if with_outlook else None
         self.tell: Callable[[], dict[str, Any]] = dict
-        self.outlooks: list[Any] = []
-        self.steps: list[Any] = []
 
     def __call__(self, observation: NDArray[np.float32]) -> Floats:
         memory = {"state": self._state, "episode_start": self._start}
-        if self._predict_distribution is not None and self._left <= 0:
-            outlook = self._predict_distribution(observation, **memory)
-            self.outlooks.append(outlook)
-            if getattr(outlook, "step", None) is not None:
-                self.steps.append(outlook.step)
+        if self._foresight is not None and self._left <= 0:
+            self._foresight.add(observation, **memory)
         action, self._state = self._policy.predict(observation, deterministic=True, **memory, **self.tell())
         self._left -= 1
         self._start = np.zeros(1, dtype=np.bool_)
@@ -167,28 +165,3 @@ def _result(
         outlook_step=outlook_step,
         fingerprints=dict(fingerprints),
     )
-
-
-def _outlook(rows: list[Any], alpha: float) -> Outlook | None:
-    if not rows:
-        return None
-    missing = [part for part in ("levels", "quantiles", "mean", "var", "cvar") if not hasattr(rows[0], part)]
-    if missing:
-        raise ArgumentError(
-            "predict_distribution must give levels (N,), quantiles (1, N), mean (1,), var(alpha) and cvar(alpha), "
-            f"got a {type(rows[0]).__name__} without {', '.join(missing)}"
-        )
-    levels = _array(rows[0].levels).reshape(-1)
-    weights = getattr(rows[0], "weights", None)  # an offer: a grid that is denser in the tail knows its own weights
-    return Outlook(
-        levels=levels,
-        weights=calibration.step_weights(levels) if weights is None else _array(weights).reshape(-1),
-        quantiles=np.stack([_array(row.quantiles).reshape(-1) for row in rows]),
-        var=np.array([_array(row.var(alpha)).item() for row in rows]),
-        cvar=np.array([_array(row.cvar(alpha)).item() for row in rows]),
-        mean=np.array([_array(row.mean).item() for row in rows]),
-    )
-
-
-def _array(values: Any) -> Floats:
-    return np.asarray(values, dtype=np.float64)

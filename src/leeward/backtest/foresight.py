@@ -1,0 +1,100 @@
+"""What a policy predicts of its decisions in a backtest, asked for many of them at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leeward.backtest import calibration
+from leeward.backtest.result import Outlook
+from leeward.errors import ArgumentError
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Foresight"]
+
+_AT_ONCE = 4096  # decisions, whose memories are kept until they are asked about
+_PARTS = ("levels", "quantiles", "mean", "var", "cvar")
+
+
+class Foresight:
+    """Collects what was seen before each decision; `read` gives the distributions that `predict_distribution` saw."""
+
+    def __init__(self, predict_distribution: Callable[..., Any], alpha: float) -> None:
+        self._predict_distribution, self._alpha = predict_distribution, alpha
+        self._waiting: list[tuple[Any, Any, Any]] = []  # observation (1, D), state, episode_start (1,)
+        self._returns: list[Outlook] = []
+        self._steps: list[Outlook] = []
+
+    def add(self, observation: Any, state: Any, episode_start: Any) -> None:
+        """A decision with the memory before it."""
+        if self._waiting and (len(self._waiting) == _AT_ONCE or not _fit(self._waiting[-1][1], state)):
+            self._ask()
+        self._waiting.append((observation, state, episode_start))
+
+    def read(self) -> tuple[Outlook | None, Outlook | None]:
+        """Of the discounted return and of the next step, a row for each decision; None of what is not predicted."""
+        if self._waiting:
+            self._ask()
+        return _joined(self._returns), _joined(self._steps)
+
+    def _ask(self) -> None:
+        observations, states, starts = zip(*self._waiting, strict=True)
+        state = states[0]
+        if len(states) > 1 and state is not None:
+            state = tuple(np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
+        found = self._predict_distribution(
+            np.concatenate(observations), state=state, episode_start=np.concatenate(starts)
+        )
+        self._returns.append(_outlook(found, len(states), self._alpha))
+        step = getattr(found, "step", None)
+        if step is not None:
+            self._steps.append(_outlook(step, len(states), self._alpha))
+        self._waiting.clear()
+
+
+def _fit(before: Any, state: Any) -> bool:
+    """Whether two states can stand side by side, as those of two envs do: (layers, envs, ...) each, or none at all."""
+    if before is None or state is None:
+        return before is state
+    return all(
+        isinstance(each, tuple) and all(isinstance(part, np.ndarray) and part.ndim > 1 for part in each)
+        for each in (before, state)
+    )
+
+
+def _outlook(found: Any, n: int, alpha: float) -> Outlook:
+    expected = f"levels (N,), quantiles ({n}, N), mean ({n},), var(alpha) and cvar(alpha) for {n} observations"
+    missing = [part for part in _PARTS if not hasattr(found, part)]
+    if missing:
+        raise ArgumentError(
+            f"predict_distribution must give {expected}, got a {type(found).__name__} without {', '.join(missing)}"
+        )
+    levels, weights = _array(found.levels).reshape(-1), getattr(found, "weights", None)
+    rows = {
+        "quantiles": _array(found.quantiles),
+        "var": _array(found.var(alpha)),
+        "cvar": _array(found.cvar(alpha)),
+        "mean": _array(found.mean),
+    }
+    shapes = {name: (n, len(levels)) if name == "quantiles" else (n,) for name in rows}
+    wrong = [f"{name} {rows[name].shape}" for name, shape in shapes.items() if rows[name].shape != shape]
+    if wrong:
+        raise ArgumentError(f"predict_distribution must give {expected}, got {', '.join(wrong)}")
+    # An offer: a grid that is denser in the tail knows its own weights.
+    own = calibration.step_weights(levels) if weights is None else _array(weights).reshape(-1)
+    return Outlook(levels=levels, weights=own, **rows)
+
+
+def _joined(parts: list[Outlook]) -> Outlook | None:
+    if not parts:
+        return None
+    rows = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("quantiles", "var", "cvar", "mean")
+    }
+    return Outlook(levels=parts[0].levels, weights=parts[0].weights, **rows)
+
+
+def _array(values: Any) -> Floats:
+    return np.asarray(values, dtype=np.float64)

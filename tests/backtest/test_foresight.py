@@ -1,0 +1,112 @@
+"""Distributions that are asked for many decisions at once are those of one decision after the other."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from leeward import DistributionalPPO
+from leeward.backtest import foresight as module
+from leeward.backtest.engine import run_policy
+from leeward.backtest.foresight import Foresight
+from leeward.config.trading import EnvConfig
+from leeward.env.sb3 import TradingVecEnv
+from leeward.errors import ArgumentError
+
+from ..support.panels import market_of, panel
+
+ALPHA = 0.05
+
+
+@pytest.fixture(scope="module", params=["MlpLstmPolicy", "MlpPolicy"])
+def trained(request):
+    """An agent that predicts the next step too, after some updates."""
+    market = market_of(panel())
+    env = TradingVecEnv(market, 8, config=EnvConfig(episode_bars=50), seed=0)
+    model = DistributionalPPO(
+        request.param, env, seed=3, device="cpu", n_steps=32, batch_size=64, n_epochs=3, n_quantiles=12,
+        learning_rate=3e-3, risk={"alpha": ALPHA},
+    )  # fmt: skip
+    model.learn(4 * 32 * 8)
+    return model, market
+
+
+def one_by_one(model, market):
+    """What the agent says when it is asked before every decision, as it goes."""
+    rows = []
+
+    class Asked:
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            rows.append(model.predict_distribution(observation, state=state, episode_start=episode_start))
+            return model.predict(observation, state, episode_start, deterministic)
+
+    run_policy(Asked(), market, EnvConfig(), split="test", alpha=ALPHA)
+    return rows[-market.split("test").n_decisions :]
+
+
+@pytest.mark.parametrize("at_once", [4096, 7])
+def test_many_at_once_are_as_one_after_the_other(trained, at_once, monkeypatch):
+    model, market = trained
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    result, rows = run_policy(model, market, EnvConfig(), split="test", alpha=ALPHA), one_by_one(model, market)
+    for found, wanted in ((result.outlook, rows), (result.outlook_step, [row.step for row in rows])):
+        assert len(found.mean) == len(wanted) > 50
+        spread = np.ptp([row.mean[0] for row in wanted])
+        assert spread > 0.0  # it depends on what is seen, so that another order would be another answer
+        same = {"rtol": 1e-5, "atol": 1e-5 * spread}
+        np.testing.assert_allclose(found.quantiles, np.concatenate([row.quantiles for row in wanted]), **same)
+        np.testing.assert_allclose(found.mean, [row.mean[0] for row in wanted], **same)
+        np.testing.assert_allclose(found.var, [row.var(ALPHA)[0] for row in wanted], **same)
+        np.testing.assert_allclose(found.cvar, [row.cvar(ALPHA)[0] for row in wanted], **same)
+        assert found.levels.tolist() == wanted[0].levels.tolist()
+        assert found.weights.tolist() == wanted[0].weights.tolist()
+
+
+def answers(asked, quantiles=None):
+    """A `predict_distribution` that writes down what it is asked."""
+
+    def predict_distribution(observation, state, episode_start):
+        n = len(observation)
+        asked.append((observation[:, 0].tolist(), state, episode_start.tolist()))
+        rows = np.stack([observation[:, 0], observation[:, 0] + 1.0], -1) if quantiles is None else quantiles
+        tail = lambda alpha: np.zeros(n)  # noqa: E731
+        return SimpleNamespace(levels=np.array([0.25, 0.75]), quantiles=rows, mean=np.zeros(n), var=tail, cvar=tail)
+
+    return predict_distribution
+
+
+def seen(value):
+    return np.full((1, 3), value, np.float32)
+
+
+def test_a_first_decision_without_a_memory_is_asked_apart_and_memories_stand_side_by_side():
+    asked = []
+    foresight = Foresight(answers(asked), ALPHA)
+    starts = [np.array([True]), np.array([False]), np.array([False])]
+    for i, state in enumerate([None, (np.full((2, 1, 4), 10.0),), (np.full((2, 1, 4), 20.0),)]):
+        foresight.add(seen(i), state, starts[i])
+    outlook, step = foresight.read()
+    (first, none, began), (others, memory, went_on) = asked
+    assert (first, none, began) == ([0.0], None, [True])
+    assert (others, went_on) == ([1.0, 2.0], [False, False])
+    assert memory[0].shape == (2, 2, 4)
+    assert memory[0][1, :, 0].tolist() == [10.0, 20.0]
+    assert outlook.quantiles.tolist() == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
+    assert step is None
+
+
+def test_states_that_are_no_arrays_are_handed_back_one_at_a_time():
+    asked = []
+    foresight = Foresight(answers(asked), ALPHA)
+    for i, state in enumerate(({"count": 1}, {"count": 2}, (3,))):
+        foresight.add(seen(i), state, np.array([False]))
+    assert foresight.read()[0].quantiles[:, 0].tolist() == [0.0, 1.0, 2.0]
+    assert [state for _, state, _ in asked] == [{"count": 1}, {"count": 2}, (3,)]
+
+
+def test_an_answer_for_fewer_decisions_than_were_asked_is_refused():
+    foresight = Foresight(answers([], quantiles=np.zeros((1, 2))), ALPHA)
+    for i in range(3):
+        foresight.add(seen(i), None, np.array([False]))
+    with pytest.raises(ArgumentError, match=r"quantiles \(3, N\).*for 3 observations, got quantiles \(1, 2\)"):
+        foresight.read()
