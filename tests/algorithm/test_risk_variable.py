@@ -205,3 +205,24 @@ def test_a_constant_learning_rate_falls_under_a_limit_and_a_schedule_is_left_alo
     assert rates({"limit": -1.0}, critic=0.02) == [(pytest.approx(each), pytest.approx(2 * each)) for each in falling]
     assert rates({"alpha": 0.1}) == rates(None) == rates({"limit": -1.0, "lr_scale_end": None}) == [(0.01,)] * 4
     assert rates({"limit": -1.0}, rate=lambda remaining: 0.01) == [(0.01,)] * 4
+
+
+def test_a_constant_clip_falls_where_a_limit_binds_the_deployed_policy_and_a_schedule_is_left_alone() -> None:
+    def clips(risk: Any, clip: Any = 0.2) -> list[float]:
+        model = build(memory=None, n_envs=2, n_steps=16, n_epochs=1, clip_range=clip, risk=risk)
+        return [schedules.clip_range(model.settings, remaining) for remaining in (1.0, 0.5, 0.0)]
+
+    deployed = {"limit": -1.0, "binds": "deployed"}
+    assert clips(deployed) == pytest.approx([0.2, 0.13, 0.06])  # from 1 to 0.3 of it
+    assert clips(deployed | {"clip_scale_end": 0.5}) == pytest.approx([0.2, 0.15, 0.1])
+    assert clips([{"limit": -1.0}, deployed]) == clips(deployed)
+    assert clips(deployed, clip=lambda remaining: 0.3) == [0.3] * 3
+    # Where the noise of the actions falls, or nothing is limited, the clip stays.
+    assert clips({"limit": -1.0}) == clips({"alpha": 0.1, "binds": "deployed"}) == clips(None) == [0.2] * 3
+
+
+def test_an_update_has_the_clip_of_its_moment() -> None:
+    risk = {"alpha": 1.0, "limit": -1.0, "binds": "deployed", "clip_scale_end": 0.5}
+    model = build(memory=None, n_envs=2, n_steps=16, n_epochs=1, risk=risk)
+    model.learn(64)
+    assert model.last_metrics["train/clip_range"] == pytest.approx(0.1)  # nothing of the training is left

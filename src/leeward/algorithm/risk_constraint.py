@@ -5,6 +5,7 @@ c = (ν − X)⁺/α, ν the measured α-quantile of X, or the limit where that 
 A_c, and the policy learns from (A − Σ λᵢ A_cᵢ)/(1 + Σ λᵢ). The distributional critic is never pushed: it only predicts.
 """
 
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["Constraint", "LimitVerdict", "PricedRollout", "RiskControl", "RiskTargets"]
 
 _MIN_TAIL = 10  # samples beyond the α-quantile below which a tail is not measured but guessed
-
+_JUDGED_TAIL = 200  # those a verdict is of, if there are as many of late: ten know a tail to a fifth of X's std
+_LATE = 0.1  # of the rollouts: what lies further back was another policy's
+_JUDGED_MOST = 50_000  # outcomes that are kept for a verdict beyond those that a tail is measured on: a megabyte
 
 _CLIMBING = 5  # rises of the multiplier in a row that are no longer noise
 # The multiplier's growth is relative to the widest gap of late, so that the number of rollouts it needs does not depend
@@ -64,22 +67,38 @@ class RiskTargets:
 
 
 class _RecentOutcomes:
-    """Outcomes of the last rollouts: as many rollouts as it takes to have `needed` samples, and no more."""
+    """Outcomes of the last rollouts. A tail is measured on as many rollouts as it takes to have ten outcomes in it, and
+    no more; a verdict is of more of them, as far as they are kept."""
 
-    def __init__(self, needed: float) -> None:
-        self.needed = needed
+    def __init__(self, alpha: float) -> None:
+        self._needed, self._judged = _MIN_TAIL / alpha, min(_JUDGED_TAIL / alpha, _JUDGED_MOST)
         self.rollouts: list[Tensor] = []  # each (n,), the oldest first
 
-    def add(self, fresh: Tensor) -> bool:  # (n,)
-        """Take in what a rollout brought; whether it brought anything."""
+    def add(self, fresh: Tensor, late: int) -> bool:  # (n,)
+        """Take in what a rollout brought; whether it brought anything. The last `late` rollouts are kept for a verdict,
+        while they are not more than it takes."""
         if len(fresh):
             self.rollouts.append(fresh)
-        while len(self.rollouts) > 1 and sum(len(part) for part in self.rollouts[1:]) >= self.needed:
-            self.rollouts.pop(0)
+        kept = max(self._with(self._needed), min(late, self._with(self._judged)))
+        self.rollouts = self.rollouts[len(self.rollouts) - kept :]
         return len(fresh) > 0
+
+    def _with(self, samples: float) -> int:
+        """How many of the last rollouts have so many samples; all, if there are fewer."""
+        sizes = itertools.accumulate(len(part) for part in reversed(self.rollouts))
+        return next((count for count, size in enumerate(sizes, start=1) if size >= samples), len(self.rollouts))
+
+    @property
+    def measured(self) -> list[Tensor]:  # each (n,)
+        """Of the rollouts that a tail is measured on."""
+        return self.rollouts[len(self.rollouts) - self._with(self._needed) :]
 
     @property
     def samples(self) -> Tensor | None:  # (n,); None before the first
+        return torch.cat(self.measured) if self.rollouts else None
+
+    @property
+    def judged(self) -> Tensor | None:  # (n,); None before the first
         return torch.cat(self.rollouts) if self.rollouts else None
 
     def state(self) -> list[list[float]]:
@@ -102,10 +121,9 @@ class Constraint:
         self.updates = 0
         self.rises = 0  # of the multiplier, in a row
         self.running = torch.zeros(n_envs, dtype=torch.float64)  # return of each env's episode up to now
-        needed = _MIN_TAIL / config.alpha
-        self.bound = _RecentOutcomes(needed)  # outcomes of the policy whose tail is limited
+        self.bound = _RecentOutcomes(config.alpha)  # outcomes of the policy whose tail is limited
         # Outcomes of the policy that learns. ν is *their* quantile: see docs/ideas/risk.md.
-        self.learning = _RecentOutcomes(needed) if config.binds == "deployed" else self.bound
+        self.learning = _RecentOutcomes(config.alpha) if config.binds == "deployed" else self.bound
         self.warned: set[str] = set()
 
     @property
@@ -118,9 +136,10 @@ class Constraint:
     ) -> tuple[Tensor, Numbers]:  # (T, B), (T, B), (B,) bool -> cost (T, B)
         """Measure the tail, move the multiplier, and price every step. Envs in `deployed` act without noise."""
         values, known = self._variable(step_returns, ended)
-        fresh = self.learning.add(values[:, ~deployed][known[:, ~deployed]])
+        late = math.ceil(_LATE * self.updates)
+        fresh = self.learning.add(values[:, ~deployed][known[:, ~deployed]], late)
         if self.config.binds == "deployed":
-            fresh = self.bound.add(values[:, deployed][known[:, deployed]])
+            fresh = self.bound.add(values[:, deployed][known[:, deployed]], late)
         numbers = {metrics.RISK_MULTIPLIER: self.multiplier}
         if (samples := self.bound.samples) is not None:
             numbers = self._measure(samples, fresh=fresh)
@@ -171,7 +190,7 @@ class Constraint:
         if config.limit is not None:
             if fresh and self.updates >= config.warmup:
                 # Averaging over rollouts takes some of the error off, unless their samples are the same.
-                apart = len(self.bound.rollouts) == 1
+                apart = len(self.bound.measured) == 1
                 left = math.sqrt(config.smoothing / (2.0 - config.smoothing)) if apart else 1.0
                 unit = max(abs(config.limit), float(samples.std(correction=0))) or 1.0
                 self._control(config.margin * error * left, unit, error)
@@ -216,9 +235,9 @@ class Constraint:
         self.rises = self.rises + 1 if self.multiplier > before else 0
 
     def verdict(self) -> LimitVerdict | None:
-        """Whether the last rollouts kept the limit, within one standard error, and if not, what may help; None before
-        anything was measured, or without a limit."""
-        config, samples = self.config, self.bound.samples
+        """Whether the last rollouts, a tenth of all or as many as it takes to measure a tail, kept the limit, within
+        one standard error, and if not, what may help; None before anything was measured, or without a limit."""
+        config, samples = self.config, self.bound.judged
         if config.limit is None or samples is None:
             return None
         measured = float(cvar.from_samples(samples, config.alpha))

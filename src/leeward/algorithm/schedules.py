@@ -12,24 +12,29 @@ from leeward.config.learning import Entropy, ValueClip
 from leeward.config.settings import Schedule, Settings
 from leeward.maths import schedules
 
-__all__ = ["coefficients", "exploration", "learning_rates", "start_of", "value_clip"]
+__all__ = ["clip_range", "coefficients", "exploration", "learning_rates", "start_of", "value_clip"]
 
 
 def learning_rates(settings: Settings, remaining: float) -> list[float]:
     """One for each group of the optimiser: the actor's and everybody's, and the critics' if they have their own."""
-    fades = _fading(settings, remaining)
+    ends = [each.lr_scale_end for each in settings.risk if each.is_active and each.lr_scale_end is not None]
     return [
-        float(FloatSchedule(rate)(remaining)) * (1.0 if callable(rate) else fades)
+        _fading(rate, remaining, ends)
         for rate in (settings.learning_rate, settings.critic_learning_rate)
         if rate is not None
     ]
 
 
-def _fading(settings: Settings, remaining: float) -> float:
-    """Factor on constant learning rates. Under a constraint they fall: what is left of their noise at the end is how
-    far the tail stays from its limit (docs/ideas/risk.md)."""
-    ends = [each.lr_scale_end for each in settings.risk if each.is_active and each.lr_scale_end is not None]
-    return schedules.linear(1.0 - remaining, 1.0, min(ends)) if ends else 1.0
+def clip_range(settings: Settings, remaining: float) -> float:
+    """How far an update may move the policy's ratio."""
+    return _fading(settings.clip_range, remaining, [each.clip_end for each in settings.risk if each.is_active])
+
+
+def _fading(setting: float | Schedule, remaining: float, ends: list[float]) -> float:
+    """A setting at this moment. A constant falls under a constraint, to the smallest share in `ends`: what is left of
+    its noise at the end is how far the tail stays from its limit (docs/ideas/risk.md)."""
+    value = float(FloatSchedule(setting)(remaining))
+    return value if callable(setting) or not ends else value * schedules.linear(1.0 - remaining, 1.0, min(ends))
 
 
 def value_clip(settings: Settings, remaining: float) -> ValueClip:
@@ -72,7 +77,7 @@ def coefficients(
     """
     ent_coef, changes = exploration(settings, discrete=discrete)
     return Coefficients(
-        clip_range=FloatSchedule(settings.clip_range)(remaining),
+        clip_range=clip_range(settings, remaining),
         policy_weight=policy_weight,
         outlook_weight=outlook_weight,
         value_weight=settings.vf_coef * value_unit,

@@ -108,6 +108,11 @@ class Risk(Frozen):
     lr_scale_end: PositiveFloat | None = Field(
         0.3, description="factor on a constant learning rate at the end of training, linear; None: it stays constant"
     )
+    clip_scale_end: PositiveFloat | None = Field(
+        None,
+        description="factor on a constant `clip_range` at the end of training, linear; None: 1, it stays constant, or "
+        "0.3 when it binds the deployed policy",
+    )
 
     @property
     def exploration_end(self) -> float:
@@ -116,6 +121,14 @@ class Risk(Frozen):
         if self.std_scale_end is not None:
             return self.std_scale_end
         return 0.5 if self.binds == "deployed" else 0.05
+
+    @property
+    def clip_end(self) -> float:
+        """To what share the clip falls. An update moves the policy by its clip times its noise, so one of them has to
+        fall, or the last rollouts decide where it ends."""
+        if self.clip_scale_end is not None:
+            return self.clip_scale_end
+        return 0.3 if self.binds == "deployed" else 1.0
 
     @property
     def is_active(self) -> bool:
