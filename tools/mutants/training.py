@@ -35,7 +35,38 @@ OTHER_BARS = f"{BOUND}::test_bars_that_changed_since_training_are_refused"
 ROLLOUT = "training/test_trade_metrics.py::test_a_rollout_is_reduced_over_steps_and_envs"
 
 
+BENCH = "training/test_bench.py"
+
 MUTANTS = [
+    # What a bench tells
+    row(
+        "bench: the envs' time is the policy's too",
+        "training/bench:_part",
+        'spent["collect"] - spent["envs"] - spent["targets"]',
+        'spent["collect"] - spent["targets"]',
+        f"{BENCH}::test_parts_of_a_round_add_up_to_it",
+    ),
+    row(
+        "bench: what the envs take is not watched",
+        "training/bench:timed",
+        'watch.around(env, "step_wait", "envs")',
+        "pass",
+        f"{BENCH}::test_a_slow_env_is_seen_as_one",
+    ),
+    row(
+        "bench: noise is a gain",
+        "training/bench:bench",
+        "found.steps_per_second > GAIN * best.steps_per_second",
+        "found.steps_per_second > best.steps_per_second",
+        f"{BENCH}::test_what_gains_less_than_noise_is_not_kept",
+    ),
+    row(
+        "bench: threads stay as the last shape had them",
+        "training/bench:bench",
+        "torch.set_num_threads(threads)",
+        "pass",
+        f"{BENCH}::test_threads_are_as_before_wherever_it_ends",
+    ),
     # What is said
     row(
         "an opened split is called sealed", "cli/train:train_command", 'not run.record().get("openings")', "True", KEPT
@@ -362,7 +393,7 @@ MUTANTS = [
     row(
         "half-written checkpoints are whole ones",
         f"{RUN_DIR}:RunDir.checkpoint_list",
-        "path.name.isdigit()",
+        "_CHECKPOINT.fullmatch(path.name)",
         "True",
         f"{TRAINING}::test_old_checkpoints_are_pruned_and_leftovers_swept",
     ),

@@ -9,11 +9,13 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import leeward
+from leeward.durable import at_home
 from leeward.errors import LeewardError, MissingExtra, one_line, printable
 
 __all__ = [
     "audit",
     "backtest",
+    "bench",
     "data_check",
     "data_fetch",
     "doctor",
@@ -250,6 +252,18 @@ def doctor(
     doctor_command(config, settings or [], run_dir)
 
 
+@app.command()
+def bench(
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML; the defaults without one.")] = None,
+    settings: Settings = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="No other shape is begun after so many seconds.")] = 25.0,
+) -> None:
+    """How fast training is here, where its time goes, and which numbers of envs and threads are the fastest."""
+    from leeward.cli.bench import bench_command
+
+    bench_command(config, settings or [], seconds)
+
+
 @data_app.command("check")
 def data_check(
     source: Annotated[str, typer.Argument(metavar="FILE", help="A file, a directory or sample:NAME.")],
@@ -281,7 +295,7 @@ def main() -> None:
     if any(len(f"{argument}.".splitlines()) > 1 for argument in sys.argv[1:]):
         _fail("an argument holds a line break, so that no message could be one line; rename the path, or use a config")
     try:
-        app(prog_name="leeward")
+        app([_at_home(argument) for argument in sys.argv[1:]], prog_name="leeward")
     except LeewardError as error:
         _fail(str(error))
     except OSError as error:  # a full disk, a directory that may not be written, a file where a directory should be
@@ -299,6 +313,12 @@ def main() -> None:
         _fail(str(MissingExtra(package, _EXTRAS[package], "this command")))
 
 
+def _at_home(argument: str) -> str:
+    """`~` is the home directory in `--option=~/x` as well, where no shell puts it in."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{at_home(value)}" if value.startswith("~") else argument
+
+
 def _words(error: OSError) -> str:
     if not error.filename:
         return str(error)
@@ -308,6 +328,6 @@ def _words(error: OSError) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    for line in message.splitlines():
-        sys.stderr.write(f"error: {printable(line)}\n")
+    """One failure is one line, however many parts its message has."""
+    sys.stderr.write(f"error: {'; '.join(printable(line) for line in message.splitlines())}\n")
     raise SystemExit(1)

@@ -1,0 +1,134 @@
+"""Where the time of a round goes, and which other shapes of it are tried."""
+
+import time
+
+import pytest
+import torch
+
+from leeward.config.load import load_config
+from leeward.market import prepare
+from leeward.training import bench as module
+from leeward.training.bench import GAIN, PARTS, Shape, Timing, bench, timed
+
+from ..support.tiny_runs import TINY, leeward_here, settings
+
+GYM = [
+    part
+    for setting in ("gym.id=CartPole-v1", "ppo.n_envs=4", "ppo.n_steps=32", "ppo.batch_size=64")
+    for part in ("--set", setting)
+]
+
+
+@pytest.fixture
+def invented(monkeypatch):
+    """Rounds that take as long as a test says, by shape."""
+    asked = []
+
+    def times(seconds):
+        def instead(config, market, shape):
+            asked.append(shape)
+            torch.set_num_threads(shape.threads)
+            return Timing(shape, seconds(shape), dict.fromkeys(PARTS, 0.0))
+
+        monkeypatch.setattr(module, "timed", instead)
+        return asked
+
+    return times
+
+
+def shapes(seconds=60.0):
+    return [timing.shape for timing in bench(load_config(None, GYM[1::2]), None, seconds)]
+
+
+def test_parts_of_a_round_add_up_to_it():
+    spent = {"round": 100.0, "collect": 40.0, "envs": 7.0, "targets": 5.0, "update": 50.0}
+    parts = {part: module._part(spent, part) for part in PARTS}
+    # 40 of the rollout less 7 and 5 are the policy's; 100 less 40 and 50 are left for the rest.
+    assert parts == {
+        "envs": 7.0, "policy in the rollout": 28.0, "targets": 5.0, "update": 50.0, "rules and metrics": 10.0,
+    }  # fmt: skip
+
+
+def test_a_slow_env_is_seen_as_one(monkeypatch):
+    config = load_config(None, [*TINY, "data.source=sample:synthetic"])
+    market, plain = prepare(config.data), module.task_of
+
+    def slow(*arguments):
+        task = plain(*arguments)
+
+        def env(seed):
+            made = type(task).env(task, seed)
+            step = made.step_wait
+            made.step_wait = lambda: (time.sleep(0.01), step())[1]
+            return made
+
+        task.env = env
+        return task
+
+    ppo = config.ppo
+    shape = Shape(ppo.n_envs, ppo.n_steps, ppo.batch_size, 1)
+    monkeypatch.setattr(module, "task_of", slow)
+    found = timed(config, market, shape)
+    assert found.parts["envs"] >= 0.01 * shape.n_steps
+    assert found.seconds >= found.parts["envs"]
+    for part in ("policy in the rollout", "targets", "update", "rules and metrics"):
+        assert 0.0 < found.parts[part] < found.seconds - found.parts["envs"], part
+
+
+def test_other_shapes_have_as_many_steps_a_rollout_and_differ_in_one_thing(invented):
+    invented(lambda shape: 1.0)
+    threads = torch.get_num_threads()
+    own, *others = shapes()
+    assert own == Shape(4, 32, 64, threads)
+    assert {shape.n_envs * shape.n_steps for shape in others} == {128}
+    for shape in others:
+        same = (shape.n_envs, shape.n_steps) == (4, 32), shape.batch_size == 64, shape.threads == threads
+        assert sum(same) == 2, shape
+    assert {shape.n_envs for shape in others} == {1, 2, 4, 8, 16}
+    assert {shape.batch_size for shape in others} == {32, 64, 128}
+
+
+def test_threads_are_as_before_wherever_it_ends(invented, monkeypatch):
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+    invented(lambda shape: 1.0)
+    threads = torch.get_num_threads()
+    tried = bench(load_config(None, ["gym.id=CartPole-v1"]), None, 60.0)
+    while next(tried).shape.threads == threads:
+        pass
+    assert torch.get_num_threads() != threads
+    tried.close()
+    assert torch.get_num_threads() == threads
+
+
+def test_what_is_faster_is_kept_for_what_is_tried_next(invented):
+    invented(lambda shape: 1.0 / shape.n_envs)
+    *_, last = shapes()
+    assert (last.n_envs, last.n_steps) == (16, 8)
+
+
+def test_what_gains_less_than_noise_is_not_kept(invented):
+    invented(lambda shape: 1.0 if shape.n_envs == 4 else 1.01 / GAIN)
+    *_, last = shapes()
+    assert (last.n_envs, last.n_steps) == (4, 32)
+
+
+def test_the_first_shape_is_timed_whatever_the_time_and_no_other_after_it(invented):
+    asked = invented(lambda shape: time.sleep(0.02) or 1.0)
+    assert len(shapes(seconds=0.01)) == len(asked) == 1
+
+
+def test_the_command_says_how_fast_where_the_time_goes_and_what_to_try():
+    code, out, err = leeward_here("bench", "--seconds", "2", *settings("data.source=sample:synthetic"))
+    assert (code, err) == (0, "")
+    for words in ("steps/s", "as configured", "Where a round of", *PARTS, "in other shapes"):
+        assert words in out, words
+    assert "Fastest: " in out or "is a good choice" in out
+
+
+def test_the_command_takes_an_env_of_gymnasium_and_refuses_bad_settings():
+    code, out, err = leeward_here("bench", "--seconds", "1", *GYM)
+    assert (code, err) == (0, "")
+    assert "4 envs × 32 steps, minibatches of 64" in out
+    code, out, err = leeward_here("bench", "--set", "ppo.n_env=2")
+    assert code == 1
+    assert "n_envs" in err
