@@ -96,10 +96,17 @@ MUTANTS = [
         f"{FAULT}[tail winsorised]",
     ),
     row(
+        "audit: memory that nobody wrote is read",
+        f"{EQUATIONS}:return_moments",
+        "np.zeros_like(rewards), np.zeros_like(rewards)",
+        "np.empty_like(rewards), np.empty_like(rewards)",
+        f"{FAULT}[targets from the future]",
+    ),
+    row(
         "audit: the mean of targets is not compared",
         f"{RECOMPUTED}:_mean_agrees",
-        "float((apart[rows] ** 2 / chance[rows]).mean()) > _CHANCE",
-        "False",
+        "float((apart[rows] ** 2 / chance[rows]).mean()) <= _CHANCE",
+        "True",
         f"{FAULT}[targets from the future]",
     ),
     row(

@@ -71,15 +71,16 @@ def return_moments(
 
     The mean is the λ-return (Sutton and Barto 2018, eq. 12.20). At an end, and behind the last row, it is a draw.
     """
-    mean, square = np.empty_like(rewards), np.empty_like(rewards)
+    mean, square = np.zeros_like(rewards), np.zeros_like(rewards)
+    following = mean[0], square[0]  # of G_{t+1}; behind the last row nothing is known
     for t in reversed(range(len(rewards))):
-        goes_on = np.zeros(rewards.shape[1]) if t == len(rewards) - 1 else np.where(ended[t], 0.0, lam)
-        later = t + 1 if t + 1 < len(rewards) else t
-        x = (1.0 - goes_on) * successor[0][t] + goes_on * mean[later]
-        x2 = (1.0 - goes_on) * successor[1][t] + goes_on * square[later]
+        known = 0.0 if t == len(rewards) - 1 else lam
+        goes_on = np.where(ended[t], 0.0, known)
+        x, x2 = ((1.0 - goes_on) * drawn[t] + goes_on * seen for drawn, seen in zip(successor, following, strict=True))
         discount = gamma * ~terminated[t]
         mean[t] = rewards[t] + discount * x
         square[t] = rewards[t] ** 2 + 2.0 * rewards[t] * discount * x + discount**2 * x2
+        following = mean[t], square[t]
     return mean, np.maximum(square - mean**2, 0.0)
 
 

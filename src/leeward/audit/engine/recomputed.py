@@ -192,14 +192,14 @@ def _mean_agrees(
     last[-1] = True
     kinds = {"at the ends of episodes": ended, "at the end of the rollout": last & ~ended, "inside": ~ended & ~last}
     for where, rows in kinds.items():
-        if rows.sum() >= 8 and float((apart[rows] ** 2 / chance[rows]).mean()) > _CHANCE:
+        if rows.sum() >= 8 and not float((apart[rows] ** 2 / chance[rows]).mean()) <= _CHANCE:
             yield _off_target(
                 where, float(np.sqrt((apart[rows] ** 2).mean())), float(np.sqrt(chance[rows].mean())), place
             )
             return
     by_env = apart.mean(0)  # (B,)
     error = float(by_env.std(ddof=1)) / np.sqrt(len(by_env)) if len(by_env) >= 8 else np.inf
-    if abs(float(by_env.mean())) > _BY_ENVS * error + 1e-5 * size:
+    if not abs(float(by_env.mean())) <= _BY_ENVS * error + 1e-5 * size:
         yield _off_target("on average", float(by_env.mean()), error, place)
 
 
