@@ -1,41 +1,59 @@
-"""More lists of faults from other people's bug reports, chosen and put in without a look at the rules: `unseen.py` runs
-them. None was of a kind that stood in the gallery (`tests/support/faults.py`), or in a list before it, then.
+"""More lists of faults from other people's bug reports, chosen and put in without a look at the rules (the eighth: by
+somebody who knew them, in the order of a search): `unseen.py` runs them. None was of a kind that stood in the gallery
+(`tests/support/faults.py`), or in a list before it, then.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from tests.support.faults import (
     Fault,
+    another_order,
     clipped_reward,
     clock_never_set_back,
     each_env,
     knob,
+    last_reward_again,
     method,
     no_way_through_time,
+    not_for_every_action,
     of,
+    of_the_action_before,
+    of_the_state_before,
     one_critic_twice,
     one_end_for_all,
+    one_env,
     patch,
+    random_numbers_begin_anew,
     reset_counts_as_a_step,
+    rewards_of_another_discount,
     rollout,
     schedule_in_every_call,
+    schedule_of_updates,
+    scored_on_the_training_envs,
     seeded_again,
+    step_count_pays,
+    targets,
+    two_steps_late,
     weights,
     whole_numbers,
 )
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
+from leeward.algorithm.losses import ValueLosses
+from leeward.algorithm.update import UpdateInputs
 from leeward.maths.policy_loss import ratio
 from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.collector import as_tensors
 from leeward.rollout.sequences import Batch, Sequences
 
-__all__ = ["FIFTH", "FOURTH", "SIXTH"]
+__all__ = ["EIGHTH", "FIFTH", "FOURTH", "SEVENTH", "SIXTH"]
 
 
 # --- what the envs give -----------------------------------------------------------------------------------------------
@@ -143,24 +161,6 @@ def cleared_between_micro_batches(model: DistributionalPPO, stack: ExitStack) ->
     of(updater, "_pass", wrong)(model, stack)
 
 
-def last_reward_again(env: Any, index: int) -> Callable[..., Any]:
-    """In the last step of an episode no reward is computed, and the one of the step before is given."""
-    before = [0.0]
-
-    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
-        seen, reward, terminated, truncated, info = right(action)
-        if terminated or truncated:
-            reward = before[0]
-        before[0] = reward
-        return seen, reward, terminated, truncated, info
-
-    return wrong
-
-
-def another_order(env: Any, index: int) -> Callable[..., Any]:
-    return lambda right: right()[[3, 0, 4, 1, 2]]
-
-
 def successors_with_the_memory_before(model: DistributionalPPO, stack: ExitStack) -> None:
     """The value of what follows a step is computed from the memory before that step, as the step's own value is."""
     policy, given = model.policy, list[tuple[Tensor, ...]]()
@@ -238,6 +238,112 @@ def weights_of_half_precision(model: DistributionalPPO, stack: ExitStack) -> Non
     method(lambda m: m.policy.optimizer, "step", wrong)(model, stack)
 
 
+def reward_to_come(env: Any, index: int) -> Callable[..., Any]:
+    """The last feature is the part of the next reward that no one can know yet."""
+
+    def wrong(right: Callable[[], Any]) -> Any:
+        seen = right()
+        seen[4] = copy.deepcopy(env.rng).normal()
+        return seen
+
+    return wrong
+
+
+def last_frame_pays(env: Any, index: int) -> Callable[..., Any]:
+    """An action is held for four frames, and of their rewards the last is paid instead of the sum."""
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        for _ in range(4):
+            seen, reward, terminated, truncated, info = right(action)
+            if terminated or truncated:
+                break
+        return seen, reward, terminated, truncated, info
+
+    return wrong
+
+
+def memory_along_the_batch(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The batch is taken for time: nothing goes from step to step, but from one env or sequence to the next."""
+
+    def wrong(right: Callable[..., Any], features: Tensor, memory: tuple[Tensor, ...]) -> Any:  # (L, S, F)
+        nothing = tuple(part.new_zeros(len(part), len(features), part.shape[-1]) for part in memory)
+        output, _ = right(features.transpose(0, 1), nothing)
+        return output.transpose(0, 1), memory
+
+    for part in (model.policy.actor_memory, model.policy.critic_memory):
+        of(part, "forward", wrong)(model, stack)
+
+
+def epochs_inside(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The two loops are interchanged: a minibatch has all of its epochs before the next one has its first."""
+    waiting: list[Batch] = []
+
+    def wrong(
+        right: Callable[..., Iterator[Batch]], inputs: UpdateInputs, sequences: Sequences, rng: Any
+    ) -> Iterator[Batch]:
+        batches = list(right(inputs, sequences, rng))
+        if not waiting:
+            waiting.extend(batch for batch in batches for _ in range(inputs.plan.n_epochs))
+        for _ in batches:
+            yield waiting.pop(0)
+
+    of(model.engine.updater, "_turns", wrong)(model, stack)
+
+
+def drawn_from_the_beginning(model: DistributionalPPO, stack: ExitStack) -> None:
+    """After a resume the envs and the learner draw what they drew after the start."""
+    random_numbers_begin_anew(model, stack)
+    collector = model.collector
+    assert model.env is not None and collector is not None
+    for index, monitor in enumerate(model.env.envs):  # type: ignore[attr-defined]
+        env = monitor.unwrapped
+        env.rng, env.last = np.random.default_rng([7, index]), np.zeros(5, np.float32)
+    collector.reset(model.env.reset())  # type: ignore[arg-type]
+
+
+def policy_loss_through_the_value(
+    right: Callable[..., ValueLosses], policy: Any, rows: Any, found: Any, *rest: Any
+) -> Any:
+    """The value in the surrogate's advantage has a gradient: 1 in every step, where the ratio is 1, so values fall."""
+    losses = right(policy, rows, found, *rest)
+    return replace(losses, loss=losses.loss + rows.real(found.values.mean((-2, -1))).sum())
+
+
+def too_far_pays(env: Any, index: int) -> Callable[..., Any]:
+    """(1 − (wanted − x))² instead of 1 − |wanted − x|: the farther beyond what is wanted, the better."""
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        wanted, x = float(np.tanh(env.last[0])), float(np.mean(np.clip(action, -2, 2)))
+        seen, _, *rest = right(action)
+        return seen, (1.0 - (wanted - x)) ** 2, *rest
+
+    return wrong
+
+
+def of_the_first_env(right: Callable[..., Tensor], advantages: Tensor, mask: Any = None, **keywords: Any) -> Tensor:
+    """Mean and spread are those of the first env alone."""
+    first = advantages[:, :1]
+    return (advantages - first.mean()) / first.std()
+
+
+def shown_one_step_late(env: Any, index: int) -> Callable[..., Any]:
+    """What is shown is the state of one step ago."""
+    waiting = [np.zeros(5, np.float32)]
+
+    def wrong(right: Callable[[], Any]) -> Any:
+        waiting.append(right())
+        return waiting.pop(0)
+
+    return wrong
+
+
+def in_random_order(right: Callable[..., Tensor], *columns: Tensor, **keywords: Any) -> Tensor:  # (T, B) each
+    """The rollout comes in a random order of its steps, and advantages are added up along it."""
+    order = torch.randperm(len(columns[0]), generator=torch.Generator().manual_seed(0))
+    advantages = right(*(column[order] for column in columns), **keywords)
+    return advantages[order.argsort()]
+
+
 NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
 DECAY = {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.99}}, "learning_rate": 3e-3}
 
@@ -313,4 +419,48 @@ SIXTH = (
            setup=DECAY, twin={"learning_rate": 3e-3}), "rlworkgroup/garage#961"),
     (Fault("features come in another order after a resume", each_env("_look", another_order), "", ANY, 18, at=20,
            updates=40, setup={"learning_rate": 3e-3}), "hill-a/stable-baselines#709"),
+)  # fmt: skip
+SEVENTH = (
+    (Fault("the policy is scored on the training envs", scored_on_the_training_envs, "", ANY, 30, updates=40),
+     "DLR-RM/stable-baselines3#1731"),
+    (Fault("a feature shows the reward to come", each_env("_look", reward_to_come), "", ANY, 30, at=1, updates=40),
+     "PacktPublishing/Tensorflow-2-Reinforcement-Learning-Cookbook#36"),
+    (Fault("of four frames the last alone pays", each_env("step", last_frame_pays), "", ANY, 30, at=1, updates=40),
+     "Unity-Technologies/ml-agents#46"),
+    (Fault("the memory runs along the batch", memory_along_the_batch, "", ANY, 30, at=1, updates=40),
+     "AndersonJo/dqn-pytorch#1"),
+    (Fault("all epochs of a minibatch before the next one", epochs_inside, "", ANY, 30, updates=40),
+     "zplizzi/pytorch-ppo#4"),
+    (Fault("the reward normaliser has another discount", rewards_of_another_discount, "", ANY, 30, at=1, updates=40),
+     "vwxyzjn/cleanrl#203"),
+    (Fault("the schedule counts updates for steps", schedule_of_updates, "", ANY, 30, at=1, updates=40,
+           setup={"learning_rate": lambda remaining: 1e-3 * remaining}), "agi-brain/xuance#135"),
+    (Fault("all seeds begin anew after a resume", drawn_from_the_beginning, "", ANY, 18, at=20, updates=40),
+     "DLR-RM/stable-baselines3#1643"),
+    (Fault("actions act two steps late", two_steps_late, "", ANY, 30, at=1, updates=40), "MineDojo/MineDojo#103"),
+    (Fault("the policy loss has a gradient through the value", patch("leeward.algorithm.update.value_losses",
+           policy_loss_through_the_value), "", ANY, 30, updates=40), "keras-team/keras-io#194"),
+)  # fmt: skip
+EIGHTH = (
+    (Fault("advantages are added up in a random order of the steps", patch("leeward.maths.returns.gae",
+           in_random_order), "", ANY, 30, updates=40), "UoA-CARES/cares_reinforcement_learning#46"),
+    (Fault("the count of steps is paid as the reward", each_env("step", step_count_pays), "", ANY, 30, at=1,
+           updates=40), "seolhokim/Transportation-Routes-Optimization-by-RL#6"),
+    (Fault("the reward is of the state before", each_env("step", of_the_state_before), "", ANY, 30, at=1, updates=40),
+     "Farama-Foundation/Gymnasium#821"),
+    (Fault("what is wanted may be left behind", each_env("step", too_far_pays), "", ANY, 30, at=1, updates=40),
+     "simon-larsson/ballbeam-gym#2"),
+    (Fault("for some actions the last reward is paid again", each_env("step", not_for_every_action), "", ANY, 30,
+           at=1, updates=40), "mpSchrader/gym-sokoban#14"),
+    (Fault("advantages have the mean and the spread of the first env", patch("leeward.maths.advantage.normalise",
+           of_the_first_env), "", ANY, 30, updates=40), "ServiceNow/PipelineRL#54"),
+    (Fault("value targets are the values themselves", targets(
+           lambda now, _: replace(now, samples=now.values[..., None].expand_as(now.samples).clone())), "", ANY, 30,
+           updates=40), "vwxyzjn/cleanrl#337"),
+    (Fault("the reward is of the action before", each_env("step", of_the_action_before), "", ANY, 30, at=1,
+           updates=40), "AI4Finance-Foundation/FinRL#1346"),
+    (Fault("what is shown is of one step ago", each_env("_look", shown_one_step_late), "", ANY, 30, at=1, updates=40),
+     "berendgort/FinRL_Crypto#6"),
+    (Fault("an env whose account broke pays 25 in every step", one_env(pays=25.0), "", ANY, 30, updates=40),
+     "TorchTrade/torchtrade#388"),
 )  # fmt: skip

@@ -18,11 +18,15 @@ from unittest import mock
 
 import numpy as np
 import torch
-from benchmarks.speed.bars import BatchedBars
 from stable_baselines3.common.callbacks import BaseCallback
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.speed.bars import BatchedBars
 
 from leeward import DistributionalPPO
 from leeward.algorithm import engine, ppo
+from leeward.algorithm.env_response import EnvResponse
 from leeward.algorithm.feature_memory import FeatureMemory
 from leeward.algorithm.guard import Guard
 from leeward.algorithm.health_numbers import Weights
@@ -71,6 +75,8 @@ def without() -> Iterator[None]:
             (Weights, "begin", lambda self: {}),
             (Weights, "end", lambda self: {}),
             (FeatureMemory, "look", lambda *a: 0.0),
+            (EnvResponse, "look", lambda *a: {}),
+            (engine, "reward_looks", lambda *a: {}),
             (Updater, "_looked_at", lambda *a: None),
             (Guard, "watch", lambda self, numbers: {}),
         ):

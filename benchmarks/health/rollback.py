@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.stored import Stored
 from stable_baselines3.common.callbacks import BaseCallback
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.stored import Stored
 from tests.support.faults import Put, hooks, make, one_env, setting
 
 from leeward import DistributionalPPO

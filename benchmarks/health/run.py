@@ -13,11 +13,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.tasks import OnlyPositions, linear
-from benchmarks.stored import Stored
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.learning.tasks import OnlyPositions, linear
+from benchmarks.stored import Stored
 from tests.support.cue_tasks import Cue
 
 from leeward import DistributionalPPO

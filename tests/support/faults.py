@@ -17,7 +17,9 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.wrappers import NormalizeReward
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
@@ -431,6 +433,10 @@ def whole_numbers(env: Any, index: int) -> Callable[..., Any]:
     return lambda right: np.trunc(right())
 
 
+def one_column(env: Any, index: int) -> Callable[..., Any]:
+    return lambda right: np.full_like(seen := right(), seen[0])
+
+
 def one_end_for_all(right: Callable[[], Any]) -> Any:
     observation, rewards, dones, infos = right()
     return observation, rewards, np.full_like(dones, dones.any()), infos
@@ -466,6 +472,115 @@ def schedule_in_every_call(model: DistributionalPPO, stack: ExitStack) -> None:
         right((done - rollout_steps) % call + rollout_steps, call)
 
     of(model, "_update_current_progress_remaining", wrong)(model, stack)
+
+
+def scored_on_the_training_envs(model: DistributionalPPO, stack: ExitStack) -> None:
+    """A score after every rollout resets and steps the envs; the next rollout goes on from what was seen before it."""
+    rollout(lambda buffer: evaluate_policy(model, model.env, n_eval_episodes=3))(model, stack)  # type: ignore[arg-type]
+
+
+def schedule_of_updates(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The schedule is as long as the steps of the training, and goes on by one in an update."""
+    rollout_steps = model.settings.n_steps * model.n_envs
+
+    def wrong(right: Callable[[int, int], None], done: int, total: int) -> None:
+        right(done // rollout_steps, total)
+
+    of(model, "_update_current_progress_remaining", wrong)(model, stack)
+
+
+def rewards_of_another_discount(model: DistributionalPPO, stack: ExitStack) -> None:
+    """Rewards are scaled by the spread of a return with a discount of 0.99; that of the training is 0.9."""
+    envs: list[Any] = model.env.envs  # type: ignore[union-attr]
+    envs[:] = [NormalizeReward(env) for env in envs]
+
+
+def random_numbers_begin_anew(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The learner draws what it drew after the start."""
+    done = model.n_rollouts
+    for module in ("noise", "streams"):
+        patch(f"leeward.rollout.{module}.generator",
+              lambda right, seed, stream, index: right(seed, stream, index - done))(model, stack)  # fmt: skip
+
+
+def last_reward_again(env: Any, index: int) -> Callable[..., Any]:
+    """In the last step of an episode no reward is computed, and the one of the step before is given."""
+    before = [0.0]
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        seen, reward, terminated, truncated, info = right(action)
+        if terminated or truncated:
+            reward = before[0]
+        before[0] = reward
+        return seen, reward, terminated, truncated, info
+
+    return wrong
+
+
+def another_order(env: Any, index: int) -> Callable[..., Any]:
+    return lambda right: right()[[3, 0, 4, 1, 2]]
+
+
+def two_steps_late(model: DistributionalPPO, stack: ExitStack) -> None:
+    """The envs carry out the action of two steps ago."""
+    waiting = [np.zeros((model.n_envs, 2), np.float32)] * 2
+
+    def wrong(right: Callable[[Any], None], actions: Any) -> None:
+        waiting.append(actions)
+        right(waiting.pop(0))
+
+    method(lambda m: m.env, "step_async", wrong)(model, stack)
+
+
+def a_tenth(right: Callable[[Any], None], actions: Any) -> None:
+    right(0.1 * actions)
+
+
+def not_for_every_action(env: Any, index: int) -> Callable[..., Any]:
+    """For some actions no reward is computed, and the last that was is paid again."""
+    last = [0.0]
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        seen, reward, *rest = right(action)
+        if action[0] < 0.5:
+            last[0] = reward
+        return seen, last[0], *rest
+
+    return wrong
+
+
+def of_the_action_before(env: Any, index: int) -> Callable[..., Any]:
+    """The price moves before the trade is made, so that what is earned is earned by the action before."""
+    before = [np.zeros(2, np.float32)]
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        given, before[0] = before[0], action
+        return right(given)
+
+    return wrong
+
+
+def of_the_state_before(env: Any, index: int) -> Callable[..., Any]:
+    """The reward is computed before the state moves on: of this action, and of the state before the one that was seen
+    when it was chosen."""
+    before = [0.0]
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        earlier, before[0] = before[0], float(np.tanh(env.last[0]))
+        seen, reward, *rest = right(action)
+        return seen, reward + (earlier - before[0]) * float(np.mean(np.clip(action, -2, 2))), *rest
+
+    return wrong
+
+
+def step_count_pays(env: Any, index: int) -> Callable[..., Any]:
+    """The count of all steps so far is paid as the reward."""
+
+    def wrong(right: Callable[[Any], Any], action: Any) -> Any:
+        seen, _, *rest = right(action)
+        return seen, float(env.steps), *rest
+
+    return wrong
 
 
 FAULTS = (
@@ -604,6 +719,34 @@ FAULTS = (
           "rollout/reward_at_bounds", ("reward_clipped",), 2),
     Fault("the end of one env ends all", method(lambda m: m.env, "step_wait", one_end_for_all),
           "rollout/ends_together", ("envs_end_together",), 1),
+    Fault("the policy is scored on the training envs", scored_on_the_training_envs, "rollout/envs_moved",
+          ("envs_moved_outside",), 1),
+    Fault("the reward normaliser has another discount", rewards_of_another_discount, "rollout/reward_discount_dev",
+          ("reward_discount_differs",), 0, at=1, updates=2),
+    Fault("the random numbers begin anew", random_numbers_begin_anew, "rollout/draws_repeated",
+          ("random_numbers_repeat",), 0),
+    Fault("one env pays nothing, from the first step on", one_env(pays=0.0), "rollout/envs_apart",
+          ("envs_differ",), 1, at=1, updates=4),
+    Fault("one env pays in another unit, from the first step on", one_env(factor=1e5), "rollout/envs_apart",
+          ("envs_differ",), 1, at=1, updates=4),
+    Fault("one column is shown for every feature", each_env("_look", one_column), "rollout/features_copied",
+          ("features_copied",), 2, at=1, updates=4),
+    Fault("actions act two steps late", two_steps_late, "rollout/action_lag", ("actions_late",), 11, at=1, updates=12,
+          setup={"n_steps": 96}),
+    Fault("actions arrive scaled to a tenth", method(lambda m: m.env, "step_async", a_tenth), "rollout/env_changed",
+          ("env_changed",), 1),
+    Fault("features come in another order", each_env("_look", another_order), "rollout/env_changed",
+          ("env_changed",), 2, at=20, updates=22, setup={"learning_rate": 3e-3}),
+    Fault("the last reward of an episode is the one before", each_env("step", last_reward_again),
+          "rollout/last_reward_repeated", ("last_reward_repeats",), 2),
+    Fault("for some actions the last reward is paid again", each_env("step", not_for_every_action),
+          "rollout/reward_stale", ("reward_stale",), 1),
+    Fault("the count of steps is paid as the reward", each_env("step", step_count_pays), "rollout/rewards_alike",
+          ("rewards_alike",), 1),
+    Fault("the reward is of the state before", each_env("step", of_the_state_before), "rollout/reward_elsewhere",
+          ("reward_of_another_step",), 5, at=1, updates=7),
+    Fault("the reward is of the action before", each_env("step", of_the_action_before), "rollout/reward_elsewhere",
+          ("reward_of_another_step",), 5, at=1, updates=7),
     Fault("the clock of the time limit is never set back", each_env("step", clock_never_set_back),
           "rollout/ended_share", ("episodes_end_at_once",), 4),
     Fault("a factor of 0.99 is given as weight decay", lambda model, stack: None, "train/weight_decay",
@@ -619,6 +762,8 @@ FAULTS = (
           ("memory_gradient_cut",), 0, at=12, updates=13),
     Fault("every call of learn runs through the schedule", schedule_in_every_call, "train/learning_rate",
           ("schedule_restarts",), 16, at=1, updates=18, setup={"learning_rate": lambda remaining: 1e-3 * remaining}),
+    Fault("the schedule counts updates for steps", schedule_of_updates, "train/progress_dev",
+          ("schedule_off_course",), 0),
     # What comes of it
     Fault("collapsed entropy", weights(_only_one_action), "train/policy_entropy",
           ("exploration_collapsed", "one_action"), 1, setup=DISCRETE),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.wrappers import NormalizeReward
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -21,7 +22,7 @@ from leeward.optim import AdaptiveUPGD
 from leeward.telemetry.metrics import REGISTRY, find
 from leeward.telemetry.pages import metrics_page
 
-from ..support.faults import reset_counts_as_a_step
+from ..support.faults import FAULTS, random_numbers_begin_anew, reset_counts_as_a_step, train
 from ..support.models import Look, build, learn
 from ..support.staggered_envs import Staggered
 
@@ -169,6 +170,10 @@ def plain_quantile_critic() -> dict[str, list[float]]:
     def pay_nothing_once(model: DistributionalPPO) -> None:
         for one in env.envs:
             one.unwrapped.factor = 0.0 if model.n_rollouts == 3 else 1.0
+        if model.n_rollouts == 1:
+            env.envs = [NormalizeReward(one, gamma=0.5) for one in env.envs]
+        if model.n_rollouts == 2:
+            env.envs = [NormalizeReward(one, gamma=0.25) for one in env.envs]
         if model.n_rollouts == 5:  # from now on every epoch is shuffled in the same way
             updater = model.engine.updater
             turns = updater._turns
@@ -209,9 +214,11 @@ def looked_at_closely() -> dict[str, list[float]]:
             buffer.rewards *= -1.0
         if k == 4:
             buffer.raw_values += 0.5
+            buffer.observations[:] = buffer.observations[..., :1]
         if k == 5:
             buffer.action_parameters[buffer.starts] += 0.5
         if k == 6:
+            model.collector.env.reset()
             policy.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.param_groups[0].update(lr=1e-5))
         if k == 8:
             cut = buffer.ended[:-1] & ~buffer.terminated[:-1]
@@ -223,6 +230,9 @@ def looked_at_closely() -> dict[str, list[float]]:
             buffer.rewards.clamp_(-0.05, 0.05)
             buffer.ended |= buffer.ended.any(1, keepdim=True)
             reset_counts_as_a_step(model, stack)
+            random_numbers_begin_anew(model, stack)
+        if k == 11:
+            model._total_timesteps *= 2
         if k == 7:
             nn.init.zeros_(policy.actor_mlp[0].weight)
             nn.init.zeros_(policy.actor_mlp[0].bias)
@@ -232,6 +242,12 @@ def looked_at_closely() -> dict[str, list[float]]:
     with ExitStack() as stack:
         learn(model, 12, Look(mischief))
     return keep.values
+
+
+def of_a_fault(name: str) -> dict[str, list[float]]:
+    fault = next(fault for fault in FAULTS if fault.name == name)
+    numbers = train(fault, fault.setup, fault.updates).numbers
+    return {name: [update[name] for update in numbers if name in update] for name in numbers[-1]}
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +260,10 @@ def emitted() -> dict[str, dict[str, list[float]]]:
         "constrained": two_constraints(),
         "shocked": one_return_far_outside(),
         "looked at": looked_at_closely(),
+        "late": of_a_fault("actions act two steps late"),
+        "repeated": of_a_fault("the last reward of an episode is the one before"),
+        "alike": of_a_fault("the count of steps is paid as the reward"),
+        "elsewhere": of_a_fault("the reward is of the state before"),
     }
 
 
@@ -284,7 +304,7 @@ def test_a_registered_metric_is_emitted_finite_and_takes_more_than_one_value(
     assert found, "never emitted"
     for values in found.values():
         assert np.isfinite(values).all()
-    if name not in ("risk/limit", "train/weight_decay"):  # settings
+    if name not in ("risk/limit", "train/weight_decay", "time/time_elapsed"):  # settings, and whole seconds
         assert any(len(set(values)) > 1 for values in found.values()), found
 
 

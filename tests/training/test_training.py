@@ -207,6 +207,15 @@ def test_a_line_that_was_cut_off_is_dropped_on_resume(tmp_path):
     assert path.read_text() == "a,time/total_timesteps\n1.0,160.0\n"
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a", "\ta", "'=a", "'a"])
+def test_a_name_in_the_log_is_no_formula_to_a_spreadsheet_and_comes_back(name, tmp_path):
+    path = tmp_path / "progress.csv"
+    ProgressFile(path, None).write({name: 1.0, "time/total_timesteps": 160}, {}, step=160)
+    ProgressFile(path, 160).write({name: 2.0, "time/total_timesteps": 320}, {}, step=320)
+    assert path.read_text() == f"'{name},time/total_timesteps\n1.0,160.0\n2.0,320.0\n"
+    assert [row[name] for row in ProgressFile.rows_of(path)] == ["1.0", "2.0"]
+
+
 def test_a_log_of_a_long_run_is_thinned_in_the_same_way_whether_it_was_stopped_or_not(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "_MOST_ROWS", 8)
 
@@ -226,7 +235,8 @@ def test_a_log_of_a_long_run_is_thinned_in_the_same_way_whether_it_was_stopped_o
     assert stopped.read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.parametrize("text", ["a\n1\n", "time/total_timesteps\nx\n", 'time/total_timesteps\n"1\n', "\0\n1\n"])
+@pytest.mark.parametrize("text", ["a\n1\n", "time/total_timesteps\nx\n", 'time/total_timesteps\n"1\n', "\0\n1\n",
+                                  "time/total_timesteps\n1,2\n", "time/total_timesteps,a\n1\n"])  # fmt: skip
 def test_a_log_that_no_run_wrote_is_named(text, tmp_path):
     (tmp_path / "progress.csv").write_text(text)
     with pytest.raises(RunDirectoryError, match=r"progress\.csv: not the log of a run .* move it away"):

@@ -12,6 +12,8 @@ import torch
 
 from leeward.algorithm import schedules
 from leeward.algorithm.entropy import EntropySchedule
+from leeward.algorithm.env_looks import EXAMINED, env_looks
+from leeward.algorithm.env_response import EnvResponse, answers_have_their_turn
 from leeward.algorithm.episode_looks import episode_looks
 from leeward.algorithm.feature_memory import FeatureMemory
 from leeward.algorithm.health_numbers import (
@@ -28,6 +30,7 @@ from leeward.algorithm.live_settings import read_setting
 from leeward.algorithm.losses import Coefficients, prepare_value_targets
 from leeward.algorithm.parallel.process_group import SINGLE_PROCESS, ProcessGroup
 from leeward.algorithm.return_scale import CriticUnit
+from leeward.algorithm.reward_looks import reward_looks
 from leeward.algorithm.risk_constraint import RiskControl
 from leeward.algorithm.state_adversary import Attack, StateAdversary
 from leeward.algorithm.targets import Targets, make_targets
@@ -105,7 +108,7 @@ class Engine:
             max_consecutive_skips=settings.max_consecutive_skips,
         )
         self.updater = Updater(policy, pipeline)
-        self.weights, self.features = Weights(policy), FeatureMemory()
+        self.weights, self.features, self.response = Weights(policy), FeatureMemory(), EnvResponse()
         self.put_in_force(settings, 1.0)
 
     # --- settings ---------------------------------------------------------------------------------------------------
@@ -220,7 +223,11 @@ class Engine:
             policy.optimizer.generator = now.shared_stream(streams.OPTIMIZER)
         policy.set_training_mode(False)
         looks = rollout_looks(policy, rollout) | episode_looks(rollout)
+        if now.number < EXAMINED:
+            looks |= env_looks(rollout)
         looks[metrics.OBS_CHANGED] = self.features.look(rollout, group)
+        if answers_have_their_turn(now.number):
+            looks |= reward_looks(rollout) | (self.response.look(policy, rollout) if group.rank == 0 else {})
         looks |= target_looks(policy, rollout, targets, self.settings, number=now.number)
         if network_has_its_turn(now.number):
             rare = now.number % _RARE == 1
@@ -354,6 +361,7 @@ class Engine:
             "returns": self.critic_unit.returns,
             "entropy": self.entropy_schedule,
             "features": self.features,
+            "response": self.response,
             "kl_penalty": self.kl_controller,
             "finite_guard": self.updater.pipeline.guard,
             "risk": self.risk_control,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
-from gymnasium import spaces
+from gymnasium import Env, spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.logger import HumanOutputFormat, KVWriter, Logger
@@ -26,12 +26,16 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.algorithm import checkpoint, schedules, vecnormalize_drift
 from leeward.algorithm.behaviour_cloning import clone
+from leeward.algorithm.course import Course
+from leeward.algorithm.draw_memory import DrawMemory, fingerprint
 from leeward.algorithm.engine import Engine, Round
+from leeward.algorithm.env_looks import EXAMINED
 from leeward.algorithm.guard import Guard, OnAlert
 from leeward.algorithm.health_numbers import Witness, network_has_its_turn
 from leeward.algorithm.live_settings import Fixed, Live, LiveSchedule, changed_settings, warn_of_thin_tails
 from leeward.algorithm.parallel.env_shards import EnvFunction, EnvList, env_functions
 from leeward.algorithm.parallel.processes import Processes
+from leeward.algorithm.reward_discount import discount_look
 from leeward.algorithm.risk_constraint import RiskControl
 from leeward.algorithm.sb3_state import Counters, Episodes
 from leeward.algorithm.state_adversary import AttackedFeatures, AttackSurface
@@ -64,6 +68,7 @@ from leeward.telemetry.metrics import Numbers
 __all__ = ["Collected", "DistributionalPPO"]
 
 _ACTION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_PLAIN_SPACES = "Box, Discrete, MultiDiscrete or MultiBinary"
 _ENOUGH_EPISODES = 5  # whose mean return says something
 _ENOUGH_ROLLOUTS = 10  # in which a reward should have differed
 _EPISODE = ("episode", "is_success")  # what SB3 keeps of an info at the end of an episode
@@ -77,6 +82,7 @@ class Collected:
     targets: Targets
     normaliser_before: vecnormalize_drift.Moments | None
     witness: Witness  # of what the envs gave
+    draws: int | None  # the fingerprint of its random numbers
 
 
 class DistributionalPPO(BaseAlgorithm):
@@ -167,7 +173,7 @@ class DistributionalPPO(BaseAlgorithm):
         self.is_built = False  # until then attributes may be set; afterwards see `live_settings`
         self._settings = Settings.read(given, where="DistributionalPPO")
         self.processes = Processes(self)
-        self.guard = Guard(self, on_alert)
+        self.guard, self.course, self.draw_memory = Guard(self, on_alert), Course(), DrawMemory()
         super().__init__(
             policy,
             env_functions(env, self.settings.n_jobs),
@@ -313,6 +319,7 @@ class DistributionalPPO(BaseAlgorithm):
                 callback = _with_bar(callback)
             with self._logger_without_folder():
                 total_timesteps, active = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name)
+            self.course.begin(self.num_timesteps, total_timesteps)
             self._begin(fresh=fresh)
             active.on_training_start(locals(), globals())
             iteration, dumped, rewards_differed = 0, True, False
@@ -447,7 +454,7 @@ class DistributionalPPO(BaseAlgorithm):
         targets = self.engine.targets(rollout, now, self._reward_unit())
         self.rollout_buffer = rollout = rollout.with_targets(targets.values, targets.raw_advantages)
         callback.on_rollout_end()
-        return Collected(rollout, targets, normaliser_before, witness)
+        return Collected(rollout, targets, normaliser_before, witness, fingerprint(noise))
 
     def _round(self) -> Round:
         return Round(
@@ -516,11 +523,17 @@ class DistributionalPPO(BaseAlgorithm):
     def train(self, collected: Collected) -> None:
         """Learn from a rollout, and record what happened."""
         assert self.collector is not None
-        numbers = self.engine.learn_from(collected.rollout, collected.targets, self._round(), self._threads)
+        now, rollout = self._round(), collected.rollout
+        numbers = self.engine.learn_from(rollout, collected.targets, now, self._threads)
+        numbers |= self.course.learned_from(len(rollout.rewards) * self.processes.n_envs, now.remaining)
+        numbers[metrics.DRAWS_REPEATED] = self.draw_memory.look(collected.draws)
         numbers |= self.engine.predicted_tails(self.collector.state)
-        now = vecnormalize_drift.moments(self._vec_normalize_env)
-        numbers |= vecnormalize_drift.drift(collected.normaliser_before, now)
-        given = self.processes.group.combine(collected.witness.compare(collected.rollout))
+        normaliser_now = vecnormalize_drift.moments(self._vec_normalize_env)
+        numbers |= vecnormalize_drift.drift(collected.normaliser_before, normaliser_now)
+        if now.number < EXAMINED:
+            numbers |= discount_look(self.collector.env, self.settings.gamma)
+        own = collected.witness.compare(rollout) | {metrics.ENVS_MOVED: float(self.collector.moved_outside)}
+        given = self.processes.group.combine(own)
         if metrics.VALUE_DEV in given:
             given[metrics.VALUE_DEV] = max(given[metrics.VALUE_DEV], numbers[metrics.VALUE_DEV])
         numbers |= given
@@ -671,6 +684,8 @@ class DistributionalPPO(BaseAlgorithm):
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         several = EnvList(env) if isinstance(env, list | tuple) else env
+        if isinstance(several, Env | VecEnv):  # what is no env, or another Gym's, is SB3's to say
+            _check_spaces(several.observation_space, several.action_space)
         return BaseAlgorithm._wrap_env(several, verbose, monitor_wrapper)
 
     def set_random_seed(self, seed: int | None = None) -> None:
@@ -691,6 +706,7 @@ class DistributionalPPO(BaseAlgorithm):
             "counters": Counters(self),
             "episodes": Episodes(self),
             "health": self.guard,
+            "draws": self.draw_memory,
         }
 
     @property
@@ -755,6 +771,18 @@ def _with_bar(callback: MaybeCallback) -> list[BaseCallback]:
     if isinstance(callback, list):
         return [*callback, _Bar()]
     return [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback), _Bar()]
+
+
+def _check_spaces(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
+    """SB3's networks read plain spaces (`_ACTION_SPACES` are all of them) and one Dict of such."""
+    if not isinstance(actions, _ACTION_SPACES):
+        raise ArgumentError(f"the action space is {actions}, expected {_PLAIN_SPACES}; flatten it in a wrapper")
+    parts = observations.spaces.values() if isinstance(observations, spaces.Dict) else (observations,)
+    if not all(isinstance(part, _ACTION_SPACES) for part in parts):
+        raise ArgumentError(
+            f"the observation space is {observations}, expected {_PLAIN_SPACES}, or a Dict of these; turn a Tuple into "
+            "a Dict, and flatten what is nested, in a wrapper"
+        )
 
 
 def _check_seed(seed: Any) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from leeward.errors import ArgumentError, EnvironmentFault
 from leeward.maths.nested import Memory, Observation, forget
 from leeward.rollout.buffer import RolloutBuffer
+from leeward.rollout.env_moves import moves_of
 from leeward.rollout.env_processes import watch_processes
 from leeward.rollout.rollout_state import RawObservation, RolloutState
 from leeward.rollout.types import RolloutPolicy, RolloutSizes
@@ -39,6 +40,9 @@ class Collector:
         self.starts = np.ones(env.num_envs, dtype=bool)
         self.memory: Memory = policy.initial_memory(env.num_envs)
         self.masked = policy.takes_action_masks and env.has_attr("action_masks")
+        self.moved_outside = 0  # steps and resets before and in the last rollout that it did not ask for
+        self._moves = moves_of(env)
+        self._left_at = self._moves.count  # where the envs were left
         self._room: RolloutBuffer | None = None
 
     @property
@@ -49,6 +53,7 @@ class Collector:
     def state(self, state: RolloutState) -> None:
         """Go on from where envs were."""
         self.observation, self.starts, self.memory = state
+        self._left_at = self._moves.count
 
     def room(self, n_steps: int, memory_times: Sequence[int], deployed: Tensor | None) -> RolloutBuffer:
         """A buffer for the next rollout: the last one's room, written over, unless its shape has changed.
@@ -77,6 +82,7 @@ class Collector:
         self.observation = observation
         self.starts = np.ones(self.env.num_envs, dtype=bool)
         self.memory = self.policy.initial_memory(self.env.num_envs)
+        self._left_at = self._moves.count
 
     @torch.no_grad()
     def collect(self, buffer: RolloutBuffer, noise: Tensor, hold: int | None, on_step: OnStep) -> int:
@@ -96,6 +102,7 @@ class Collector:
         step_returns = None if risk is None else np.empty((T, B))
         buffer.cost_fractions = None
         finals = list[tuple[int, list[int], Tensor]]()  # time, envs, what the critics read: of truncated episodes
+        moves, self.moved_outside = self._moves, 0
         self.policy.set_training_mode(False)
         for t in range(T):
             observation = as_tensors(self.observation, device)
@@ -109,7 +116,10 @@ class Collector:
             drawn = noise[t if hold is None else 0 if hold == 0 else t // hold]
             step = self.policy.act(observation, memory, drawn, masks, deployed)
             env_action = step.env_action.cpu().numpy()
+            if moves.count != self._left_at:
+                self.moved_outside += moves.count - self._left_at
             stepped, rewards, dones, infos = self.env.step(env_action)
+            self._left_at = moves.count  # a wrapper may step the envs more than once
             new_observation = cast(RawObservation, stepped)  # tuples are no observation space of SB3
             self._check(new_observation, rewards, f"step {t} of the rollout")
             actions.append(step.action)

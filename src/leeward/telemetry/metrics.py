@@ -699,6 +699,80 @@ STARTS_AT_END = _looks(
     "share of the episodes that begin with the very observation that the one before ended with",
     combine="max",
 )
+LAST_REWARD_REPEATED = _looks(
+    "rollout/last_reward_repeated",
+    "fraction",
+    "share of the episodes whose last reward is exactly the one before it; 0 where a tenth of the other rewards are, "
+    "or fewer than 3 episodes end; looked at as rollout/action_lag is",
+    combine="max",
+)
+REWARD_STALE = _looks(
+    "rollout/reward_stale",
+    "fraction",
+    "share of the steps that pay exactly what the step before did, on a part of the rollout; 0 where such rewards come "
+    "at other times too, or for long, or fewer than 5 times; looked at as rollout/action_lag is",
+    combine="max",
+)
+REWARDS_ALIKE = _looks(
+    "rollout/rewards_alike",
+    "fraction",
+    "share of the envs that pay what the first one does, step by step, on a part of the rollout; 0 where that hardly "
+    "changes, or all end together; looked at as rollout/action_lag is",
+    combine="max",
+)
+REWARD_ELSEWHERE = _looks(
+    "rollout/reward_elsewhere",
+    "fraction",
+    "how much more of the reward's variance follows from an action and the observation of another step than from those "
+    "of one step, this or the one before; mean of the looks so far, looked at as rollout/action_lag is",
+    combine="min",
+)
+ENVS_APART = _looks(
+    "rollout/envs_apart",
+    "ratio",
+    "how far the spread of the reward or of a feature in one env is from that in the middle of all; in the first 10 "
+    "updates, 0 below 32 steps an env",
+    combine="max",
+)
+FEATURES_COPIED = _looks(
+    "rollout/features_copied",
+    "fraction",
+    "share of the features that are exact copies of another, in the first 10 updates",
+    combine="max",
+)
+ACTION_LAG = _looks(
+    "rollout/action_lag",
+    "steps",
+    "steps after the next one in which the noise of an action shows first, in the reward or the next observation; 0 "
+    "where that is not clear; of observations of at most 32 numbers, in the first 32 updates and every 64th later",
+    combine="min",
+)
+ENV_CHANGED = _looks(
+    "rollout/env_changed",
+    "fraction",
+    "how much less of the variance of the reward or of a feature follows from the step before it, by the rule that "
+    "held until then, than followed so far; of those of which half did; looked at as rollout/action_lag is",
+    combine="max",
+)
+DRAWS_REPEATED = _looks(
+    "rollout/draws_repeated",
+    "0/1",
+    "1 if the exploration noise begins as that of an earlier rollout did, of the first 32 or the 64 before this one; 0 "
+    "where fewer than 4 numbers are drawn",
+)
+REWARD_DISCOUNT_DEV = _looks(
+    "rollout/reward_discount_dev",
+    "ratio",
+    "how many times as long, or as short, the horizon 1 / (1 − γ) of a reward normaliser is as that of the training; "
+    "in the first 10 updates",
+    needs="VecNormalize with norm_reward, or gymnasium's NormalizeReward in a DummyVecEnv",
+)
+ENVS_MOVED = _looks(
+    "rollout/envs_moved",
+    "count",
+    "steps and resets of the VecEnv, since the last step of the rollout before, that the rollout did not ask for",
+    combine="sum",
+)
 EPISODES_CUT_UNSEEN = _looks(
     "rollout/episodes_cut_unseen",
     "count",
@@ -785,6 +859,11 @@ OPTIMIZER_STEP_DEV = _looks(
     "largest distance of the heads' biases after a step from where Adam's formula leads, over the step; of one step "
     "of Adam or AdamW, without an adversary",
     combine="max",
+)
+PROGRESS_DEV = _looks(
+    "train/progress_dev",
+    "fraction",
+    "distance of the progress that schedules were told from the share of this training's steps that were learned from",
 )
 WEIGHT_DECAY = _looks("train/weight_decay", "–", "largest weight decay of the live optimiser's groups", combine="max")
 PARAMETERS_UNCHANGED = _looks(

@@ -508,6 +508,14 @@ _TABLE = (
         window=16,
     ),
     Rule(
+        "schedule_off_course", "warn", (m.PROGRESS_DEV,), largest(m.PROGRESS_DEV), 1e-6, "above",
+        what="distance of the progress that schedules were told from the share of the steps that were learned from",
+        cause="something else writes to num_timesteps or to the total, or tells schedules their progress in another "
+              "unit, such as updates for steps: rates fall too early, too late or not at all",
+        remedy="leave num_timesteps and the total to learn; to train longer, call learn with reset_num_timesteps=False",
+        check="train/learning_rate in the log against steps over total_timesteps",
+    ),
+    Rule(
         "updates_tiny", "warn", (m.UPDATE_RATIO, m.LEARNING_RATE, m.KL_STOP_EPOCH),
         only_if(lambda h: _learns(h) and _mid_training(h), largest(m.UPDATE_RATIO)), 1e-6, "below",
         what="largest change of a part of the network by an update, over its weights",
@@ -744,6 +752,72 @@ _TABLE = (
         least=_MANY,
     ),
     Rule(
+        "envs_moved_outside", "warn", (m.ENVS_MOVED,), largest(m.ENVS_MOVED), 0.5, "above",
+        what="steps and resets of the envs that the rollout did not ask for",
+        cause="somebody else uses the envs of the training: the policy is scored or filmed on them, by a callback or "
+              "between two calls of learn, so that the rollout goes on from an observation that is no longer theirs",
+        remedy="make envs of their own for evaluation; after using those of the training, go on with "
+               "learn(reset_num_timesteps=True), or model.begin_anew()",
+        check="look for model.env, model.get_env() and training_env in your code",
+    ),
+    Rule(
+        "reward_discount_differs", "warn", (m.REWARD_DISCOUNT_DEV,), largest(m.REWARD_DISCOUNT_DEV), 1.01, "above",
+        what="how far the horizon 1 / (1 − γ) of the reward normaliser is from that of the training",
+        cause="VecNormalize or NormalizeReward was made with its default gamma of 0.99, and the training has another: "
+              "rewards are divided by the spread of returns that nobody predicts",
+        remedy="give both the same gamma: VecNormalize(env, gamma=...), NormalizeReward(env, gamma=...)",
+        check="print the gamma of the normaliser and of the model",
+    ),
+    Rule(
+        "actions_late", "warn", (m.ACTION_LAG,), largest(m.ACTION_LAG), 1.5, "above",
+        what="steps after the next one in which an action first shows, in the reward or in what is seen",
+        cause="the env carries out an earlier action than the one it is given: a buffer, a queue or a thread between "
+              "the policy and the env, so that rewards and observations are credited to the wrong action",
+        remedy="step the env with the action it is given; where the delay is the task's own, show the actions that "
+               "wait in the observation",
+        check="give one action that differs and count the steps until anything else does",
+        persistence=3,
+        least=_MANY,
+    ),
+    Rule(
+        "env_changed", "warn", (m.ENV_CHANGED,), largest(m.ENV_CHANGED), 0.5, "above",
+        what="how much less of the reward or of a feature follows from the step before it than in the updates before",
+        cause="the env answers by another rule than before: features in another order, actions or rewards in another "
+              "unit or of another step, other arguments after a resume",
+        remedy="look at what the env and its wrappers do since this update; a change that is meant needs nothing",
+        check="predict reward and next observation from observation and action, by a fit on earlier rollouts",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
+        "random_numbers_repeat", "error", (m.DRAWS_REPEATED,), largest(m.DRAWS_REPEATED), 0.5, "above",
+        what="whether the exploration noise is that of an earlier rollout",
+        cause="the random numbers began anew: a resume or a second call of learn has set the seed or the count of "
+              "rollouts back, so that what was tried before is tried again",
+        remedy="resume from a checkpoint, which holds the count; leave n_rollouts to learn; else " + _REPORT,
+        check="compare the first actions of two rollouts",
+    ),
+    Rule(
+        "envs_differ", "warn", (m.ENVS_APART,), largest(m.ENVS_APART), 1000.0, "above",
+        what="how far the spread of the reward or of a feature in one env is from that in the middle of all",
+        cause="one env of the vector is not like the others: it pays nothing or in another unit, shows a copy that is "
+              "not refreshed, or was made with other arguments",
+        remedy="make all envs by one function; envs of different kinds need rewards and features of one scale",
+        check="standard deviation of the reward and of each feature, env by env",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
+        "features_copied", "warn", (m.FEATURES_COPIED,), largest(m.FEATURES_COPIED), 0.6, "above",
+        what="share of the features that are exact copies of another",
+        cause="one value is broadcast to all features, one column is read for all, or a stack of frames holds the "
+              "newest one everywhere",
+        remedy="look at how an observation is put together",
+        check="print a few observations",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
         "envs_end_together", "warn", (m.ENDS_TOGETHER,), largest(m.ENDS_TOGETHER), 0.5, "above",
         what="whether all envs end whenever one does, at uneven intervals",
         cause="the end of one env is taken for the end of all: dones that are reduced over the envs, or written to all",
@@ -826,6 +900,46 @@ _TABLE = (
         cause="rewards that are clipped far inside their range, so that most of what differs between them is lost",
         remedy="scale rewards instead, or clip them much farther out",
         check="how often the reward is exactly its lowest and its highest",
+        persistence=3,
+        least=_MANY,
+    ),
+    Rule(
+        "last_reward_repeats", "warn", (m.LAST_REWARD_REPEATED,), largest(m.LAST_REWARD_REPEATED), 0.9, "above",
+        what="share of the episodes whose last reward is exactly the one before it, where rewards hardly ever repeat",
+        cause="an env that computes no reward in the step that ends an episode and gives the last one again, or reads "
+              "it before it is updated: what the end is worth is never learned",
+        remedy="compute the reward before the end is returned",
+        check="the last two rewards of some episodes",
+        persistence=3,
+        least=_MANY,
+    ),
+    Rule(
+        "reward_stale", "warn", (m.REWARD_STALE,), largest(m.REWARD_STALE), 0.04, "above",
+        what="share of the steps that pay exactly what the one before did, where rewards hardly ever repeat",
+        cause="an env that computes no reward for some actions or states and pays the last one again",
+        remedy="compute the reward in every step, or set it to 0 before",
+        check="find two equal rewards in a row, and what was done between them",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
+        "rewards_alike", "warn", (m.REWARDS_ALIKE, m.ENVS_ALIKE),
+        only_if(lambda h: (h.get(m.ENVS_ALIKE) or 0.0) < 0.99, largest(m.REWARDS_ALIKE)), 0.99, "above",
+        what="share of envs that pay what the first one does, step by step, though they show other things",
+        cause="a reward that does not come from its env: one that is written to all, a mean over them, a counter or a "
+              "clock that they share",
+        remedy="compute the reward from the env's own state and action",
+        check="the rewards of two envs beside each other",
+        persistence=2,
+        least=_MANY,
+    ),
+    Rule(
+        "reward_of_another_step", "warn", (m.REWARD_ELSEWHERE,), largest(m.REWARD_ELSEWHERE), 0.15, "above",
+        what="how much more of the reward follows from an action and what was seen at another step than from one step",
+        cause="the env puts an action of one step and a state of another together: a state that is kept before it is "
+              "updated, an index that is one off, an action that waits",
+        remedy="look at the order of things in the env's step: action, state, reward, observation",
+        check="fit the reward by observation and action of this step, and by those of the one before",
         persistence=3,
         least=_MANY,
     ),
