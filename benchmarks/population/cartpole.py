@@ -1,136 +1,131 @@
 """Does a population find the learning rate? CartPole, nine fixed rates × five seeds, then five populations of four.
 
-    python benchmarks/population/cartpole.py            # runs what is not stored yet, into results_cartpole.jsonl
-    python benchmarks/population/cartpole.py --write    # RESULTS_cartpole.md from what is stored
+    python benchmarks/population/cartpole.py --all            # runs what is not stored yet, into results_cartpole.jsonl
+    python benchmarks/population/cartpole.py --table --write  # RESULTS_cartpole.md from what is stored
 
-A fixed rate is judged by the score (mean return of 20 deterministic episodes on other seeds) at the end of a run, a
-population by the rate of its best member. Orders are carried out here, one after the other: what Ray would do, bit for
-bit.
+A run has 20 intervals, and a score after each: the mean return of 20 deterministic episodes on other seeds. It is
+judged by the mean of its 20 scores, the area under its curve: most rates come to 500 in the end, and what differs is
+how soon, and whether they stay there. The best fixed rate has the best mean over its seeds.
+
+A member of a population is judged in the same way, along the line of members that it took over from: 20 intervals, each
+with a score and a rate. The best member is the one with the largest mean, and its rate is the median of its 20: the
+rate of the last interval may be a step that was never judged. Bounds were set by fixed runs on two other seeds, so that
+the best rate lies between them; all this was decided before a population was run.
+
+Orders are carried out here, one after the other: what Ray would do, bit for bit.
 """
 
-import argparse
-import json
 import math
+import pathlib
 import statistics
+import sys
 import tempfile
-from pathlib import Path
+from dataclasses import replace
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+
+from benchmarks.stored import Row, Stored, command_line
+from tests.support.populations import finish
 
 from leeward.config.load import load_config
-from leeward.config.run import RunConfig
-from leeward.training.population.member import carry_out
-from leeward.training.population.population import Population
+from leeward.training.population.population import Mode, Population
 
-HERE = Path(__file__).parent
-STORED, PAGE = HERE / "results_cartpole.jsonl", HERE / "RESULTS_cartpole.md"
-LOW, HIGH, SEEDS, MEMBERS = 1e-4, 3e-2, 5, 4
-RATES = [LOW * (HIGH / LOW) ** (i / 8) for i in range(9)]
-RATE = "ppo.learning_rate"
+HERE = pathlib.Path(__file__).parent
+RESULTS = Stored(HERE / "results_cartpole.jsonl")
+LOW, HIGH, SEEDS, MEMBERS, INTERVALS = 1e-3, 1.0, 5, 4, 20
+RATES = [float(f"{LOW * (HIGH / LOW) ** (i / 8):.3g}") for i in range(9)]
+RATE, STEPS = "ppo.learning_rate", 15360
 SETTINGS = (
     "gym.id=CartPole-v1", "policy.name=MlpPolicy", "policy.net_arch=[32]", "ppo.n_envs=8", "ppo.n_steps=32",
-    "ppo.batch_size=64", "ppo.n_epochs=4", "ppo.gamma=0.98", "ppo.n_quantiles=12", "ppo.total_steps=15360",
-    "ppo.learning_rate_schedule=constant",
+    "ppo.batch_size=64", "ppo.n_epochs=4", "ppo.gamma=0.98", "ppo.n_quantiles=12", f"ppo.total_steps={STEPS}",
+    "ppo.learning_rate_schedule=constant", f"tune.interval={STEPS // INTERVALS}",
 )  # fmt: skip
 
 
-def config_of(seed: int, interval: int) -> RunConfig:
+def carried_out(mode: Mode, members: int, *more: str) -> tuple[Population, dict[tuple[int, int], float]]:
+    """All orders of a population, and the score of each member and round."""
+    with tempfile.TemporaryDirectory() as name:
+        config = load_config(None, [*SETTINGS, *more])
+        found = finish(Population.create(pathlib.Path(name), config, members, mode))
+    told = [event for event in found.log.events if event["event"] == "interval"]
+    return found, {(event["member"], event["round"]): event["outcome"]["value"] for event in told}
+
+
+def fixed(rate: float, seed: int) -> Row:
+    """One run with one rate, through the same code: the replay of a schedule without turns."""
+    _, scores = carried_out("replay", 1, f"seed={seed}", f"tune.schedule={{0: {{{RATE}: {rate}}}}}")
+    return {"scores": [*scores.values()]}
+
+
+def population(seed: int) -> Row:
+    """Rates and scores along the line of every member of the last round, and what `leeward tune` calls the best."""
     space = f"tune.space={{{RATE}: {{low: {LOW}, high: {HIGH}, log: true}}}}"
-    return load_config(None, [*SETTINGS, f"seed={seed}", f"tune.interval={interval}", space])
+    found, scores = carried_out("population", MEMBERS, f"seed={seed}", space)
+    winner = found.winner
+    lines = []
+    for member in found.orders:
+        line = found.lineage(replace(winner, member=member, round=found.round))
+        lines.append({"rates": [order.requested[RATE] for order in line],
+                      "scores": [scores[order.member, order.round] for order in line]})  # fmt: skip
+    last = found.lineage(winner)[-1].requested[RATE]
+    return {"exploits": found.exploits, "lines": lines, "winner": {"rate": last, "score": winner.standing.value}}
 
 
-def fixed(rate: float, seed: int) -> dict[str, object]:
-    """One run with one rate, through the same code: a member that is compared with nobody."""
-    with tempfile.TemporaryDirectory() as name:
-        population = Population.create(Path(name), config_of(seed, 15360), 1, "random")
-        (order,) = population.pending
-        config = population.config_of(0, {RATE: rate})
-        outcome = carry_out(Path(name), config, type(order)(**(order.as_dict() | {"requested": {RATE: rate}})))
-    return {"kind": "fixed", "rate": rate, "seed": seed, "score": outcome.value, "ended": outcome.ended}
+def run_all() -> None:
+    for seed in range(SEEDS):
+        for rate in RATES:
+            RESULTS.ensure(lambda rate=rate, seed=seed: fixed(rate, seed), kind="fixed", rate=rate, seed=seed)
+    for seed in range(SEEDS):
+        RESULTS.ensure(lambda seed=seed: population(seed), kind="population", seed=seed)
 
 
-def population(seed: int) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as name:
-        found = Population.create(Path(name), config_of(seed, 15360 // 20), MEMBERS, "population")
-        while found.pending:
-            order = found.pending[0]
-            found.report(order, carry_out(Path(name), found.config_of(order.member, order.requested), order))
-        best = found.best
-        assert best is not None
-        lineage = [order.requested[RATE] for order in found.lineage(best)]
-        last = {member: (outcome.live[RATE], outcome.value) for member, outcome in found.outcomes.items()}
-    return {"kind": "population", "seed": seed, "rate": lineage[-1], "score": best.standing.value, "step": best.step,
-            "rounds": len(found.rounds), "exploits": found.exploits, "rates": lineage, "last": last}  # fmt: skip
-
-
-def stored() -> list[dict[str, object]]:
-    return [json.loads(line) for line in STORED.read_text().splitlines()] if STORED.is_file() else []
-
-
-def page() -> str:
-    rows = stored()
-    scores = {
-        rate: [r["score"] for r in rows if r["kind"] == "fixed" and math.isclose(r["rate"], rate)] for rate in RATES
-    }
-    means = {rate: statistics.mean(found) for rate, found in scores.items() if found}
-    best = max(means, key=means.__getitem__)
-    middle = statistics.median(means.values())
+def table() -> str:
+    areas = {rate: [statistics.mean(RESULTS.get(kind="fixed", rate=rate, seed=seed)["scores"]) for seed in range(SEEDS)]
+             for rate in RATES}  # fmt: skip
+    means = {rate: statistics.mean(found) for rate, found in areas.items()}
+    best, middle = max(means, key=means.__getitem__), statistics.median(means.values())
+    error = math.sqrt(statistics.mean(statistics.variance(found) for found in areas.values()) / SEEDS)
+    near = [rate for rate in RATES if means[best] - means[rate] <= 2.0 * math.sqrt(2.0) * error]
     lines = [
         "# CartPole: does a population find the learning rate?",
         "",
-        "Written by `benchmarks/population/cartpole.py --write`. 15,360 steps, constant rate. A fixed rate has the",
-        "mean of the last scores of its seeds; a score is the mean return of 20 deterministic episodes on other seeds.",
+        f"Written by `benchmarks/population/cartpole.py --table --write`. {STEPS:,} steps in {INTERVALS} intervals,",
+        "constant rate. A score is the mean return of 20 deterministic episodes on other seeds, and a run is judged by",
+        "the mean of its scores, one after each interval. A member of a population is judged in the same way along the",
+        "line of members that it took over from; the best has the largest mean, and its rate is the median over its",
+        "intervals. All this was decided before a population was run; `best/` is what `leeward tune` would give.",
         "",
-        "| fixed rate | mean score | seeds |",
-        "|---|---|---|",
-        *(f"| {rate:.2e}{' (best)' * (rate == best)} | {mean:.0f} | {', '.join(f'{s:.0f}' for s in scores[rate])} |"
-          for rate, mean in means.items()),
+        "| fixed rate | mean | seeds | after the last interval |",
+        "|---|---|---|---|",
+    ]
+    for rate in RATES:
+        last = statistics.mean(RESULTS.get(kind="fixed", rate=rate, seed=s)["scores"][-1] for s in range(SEEDS))
+        lines.append(f"| {rate:.2e}{' (best)' * (rate == best)} | {means[rate]:.0f} | "
+                     f"{', '.join(f'{area:.0f}' for area in areas[rate])} | {last:.0f} |")  # fmt: skip
+    lines += [
         "",
-        f"The median fixed choice has {middle:.0f}. {_doubt(scores, means)}",
+        f"The median fixed choice has {middle:.0f}. The standard error of a mean is {error:.0f}, and means range from "
+        f"{min(means.values()):.0f} to {means[best]:.0f}.",
+        f"Within two standard errors of a difference of the best: {', '.join(f'{rate:.2e}' for rate in near)}.",
         "",
-        "| population, seed | its best | its rate | over the best fixed rate | take-overs | above the median |",
-        "|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    found = [row for row in rows if row["kind"] == "population"]
-    for row in found:
-        ratio = row["rate"] / best
-        lines.append(f"| {row['seed']} | {row['score']:.0f} | {row['rate']:.2e} | {ratio:.2f} | {row['exploits']} | "
-                     f"{'yes' if row['score'] > middle else 'no'} |")  # fmt: skip
-    near = sum(0.5 <= row["rate"] / best <= 2.0 for row in found)
-    lines += ["", f"Within a factor of two of the best fixed rate: {near} of {len(found)} populations."]
+        "| population, seed | mean of its best | its rate | over the best fixed rate | within 2 × | above the median | "
+        "take-overs | rate of `best/` | score of `best/` |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    within = above = 0
+    for seed in range(SEEDS):
+        row = RESULTS.get(kind="population", seed=seed)
+        line = max(row["lines"], key=lambda line: statistics.mean(line["scores"]))
+        area, rate = statistics.mean(line["scores"]), statistics.median(line["rates"])
+        is_near, is_above = 0.5 <= rate / best <= 2.0, area > middle
+        within, above = within + is_near, above + is_above
+        yes = ["yes" if each else "no" for each in (is_near, is_above)]
+        lines.append(f"| {seed} | {area:.0f} | {rate:.2e} | {rate / best:.2f} | {yes[0]} | {yes[1]} | "
+                     f"{row['exploits']} | {row['winner']['rate']:.2e} | {row['winner']['score']:.0f} |")  # fmt: skip
+    lines += ["", f"Within a factor of two of the best fixed rate: {within} of {SEEDS} populations; above the median "
+              f"fixed choice: {above} of {SEEDS}."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _doubt(scores: dict[float, list[float]], means: dict[float, float]) -> str:
-    """How sure the best is the best."""
-    several = {rate: found for rate, found in scores.items() if len(found) > 1}
-    spread = math.sqrt(statistics.mean(statistics.variance(found) for found in several.values()))
-    error = spread / math.sqrt(min(len(found) for found in several.values()))
-    near = sum(max(means.values()) - mean <= 2.0 * error for mean in means.values())
-    return (
-        f"The standard error of a mean is {error:.0f}; {near} of {len(means)} rates lie within two of them of the best."
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="the page, from what is stored")
-    if parser.parse_args().write:
-        PAGE.write_text(page(), encoding="utf-8")
-        return
-    known = stored()
-    have = {
-        (row["kind"], round(math.log(row["rate"]), 6) if row["kind"] == "fixed" else 0, row["seed"]) for row in known
-    }
-    jobs = [("fixed", rate, seed) for seed in range(SEEDS) for rate in RATES] + [
-        ("population", 1.0, s) for s in range(SEEDS)
-    ]
-    for kind, rate, seed in jobs:
-        if (kind, round(math.log(rate), 6), seed) in have:
-            continue
-        row = fixed(rate, seed) if kind == "fixed" else population(seed)
-        with STORED.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        print(row, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, table, HERE / "RESULTS_cartpole.md", {"all": run_all})

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from tests.support.populations import TRADING, carry_on, config_of
 
 from leeward.config.load import dump_config
@@ -27,7 +29,7 @@ from leeward.training.population.population import Population
 
 PAGE = Path(__file__).parent / "RESULTS_kills.md"
 MEMBERS, DRIVERS, PLACES = 3, 10, 5
-MORE = ("tune.interval=640", "ppo.total_steps=16000", "ppo.n_epochs=4")
+MORE = ("tune.interval=640", "ppo.total_steps=64000", "ppo.n_epochs=4")  # longer than all kills take
 CLOCK = ("seconds", "training_seconds")
 
 
@@ -65,7 +67,7 @@ def disturbed(folder: Path, config: Path, rng: random.Random) -> dict[str, int]:
     while True:
         known = ["--resume"] if (folder / "population.jsonl").is_file() else []
         driver = subprocess.Popen([*command, *known], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        due = time.monotonic() + rng.uniform(3.0, 45.0)
+        due = time.monotonic() + rng.uniform(3.0, 30.0)
         while driver.poll() is None:
             time.sleep(0.2)
             if time.monotonic() < due:
@@ -77,9 +79,12 @@ def disturbed(folder: Path, config: Path, rng: random.Random) -> dict[str, int]:
                 due = time.monotonic() + rng.uniform(3.0, 20.0)
             elif found["drivers killed"] < DRIVERS:
                 driver.kill()
+                driver.wait()  # it dies once, however long it takes to
                 found["drivers killed"] += 1
         _, errors = driver.communicate()
         if driver.returncode == 0:
+            if (found["drivers killed"], found["members killed"]) != (DRIVERS, PLACES):
+                raise SystemExit(f"the population ended before all were killed: {found}; raise ppo.total_steps")
             return found
         if driver.returncode != -signal.SIGKILL:
             raise SystemExit(f"the driver ended with {driver.returncode}: {errors[-2000:]}")

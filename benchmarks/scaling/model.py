@@ -21,7 +21,7 @@ CORES = 2  # of a node, as measured
 LATENCY, LINE = 1e-4, 1.25e9  # seconds a hop, bytes a second: 10 Gbit/s Ethernet
 GLOO = 1e-4  # seconds of software for a hop, above the loopback's own
 INTERVAL = 60.0  # seconds between two comparisons
-DRIVER = 0.7e-3  # seconds of the driver's CPU for an interval of one member, at 1,000 members: RESULTS_simulate.md
+DRIVER = 0.4e-3  # seconds of the driver's CPU for an interval of one member, at 1,000 members: RESULTS_simulate.md
 
 
 def round_seconds(part: dict[str, float], nodes: int) -> float:

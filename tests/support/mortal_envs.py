@@ -1,4 +1,4 @@
-"""CartPole in which something dies once: the process that trains it, or the one that is named in a file."""
+"""CartPole in which something dies or stands still once: what trains it, or the process that is named in a file."""
 
 import os
 import signal
@@ -11,7 +11,10 @@ __all__ = ["Mortal"]
 
 
 class Mortal(CartPoleEnv):
-    """Before its 40th step it kills once what `victim`, a file, names: "me", or a process."""
+    """Before its 40th step it kills once what `victim`, a file, names: "me", a process, or "node" and its raylet.
+
+    With "still" its own process stands still instead.
+    """
 
     def __init__(self, victim: str) -> None:
         super().__init__()
@@ -21,8 +24,13 @@ class Mortal(CartPoleEnv):
         self.steps += 1
         if self.steps == 40 and self.victim.is_file():
             who = self.victim.read_text()
+            if who.startswith("node") and who != f"node {os.getppid()}":
+                return super().step(action)  # it trains on another node
             self.victim.unlink()
-            os.kill(os.getpid() if who == "me" else int(who), signal.SIGKILL)
+            if who == "still":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            else:
+                os.kill(os.getpid() if who == "me" else int(who.removeprefix("node")), signal.SIGKILL)
         return super().step(action)
 
 

@@ -16,6 +16,7 @@ from ..support.tiny_runs import leeward, leeward_here
 pytestmark = pytest.mark.ray
 
 CLOCK = ("seconds", "training_seconds")
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 
 def without_clock(value):
@@ -76,3 +77,46 @@ def test_a_driver_that_is_killed_is_resumed_and_comes_to_the_same_end(tmp_path):
     code, _, err = leeward_here(*command, "--resume")
     assert code == 0, err
     assert story(tmp_path / "ray") == story(tmp_path / "here")
+
+
+@pytest.fixture
+def cluster():
+    """One node of one core; a driver joins it by its address."""
+    from ray.cluster_utils import Cluster
+
+    head = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
+    yield head
+    head.shutdown()
+
+
+def test_a_node_that_is_killed_under_its_member_costs_nothing_but_time(cluster, tmp_path):
+    config, victim = mortal(tmp_path)
+    whole = finish(Population.create(tmp_path / "here", load_config(config), 2, "population"))
+    second = cluster.add_node(**NODE)
+    (raylet,) = second.all_processes["raylet"]
+    victim.write_text(f"node {raylet.process.pid}")
+    command = ("tune", str(config), "--members", "2", "--run-dir", str(tmp_path / "ray"))
+    driver = leeward(*command, "--address", cluster.address)
+    # Reaped, as init does it: beside a zombie a worker takes its node for alive, and trains on.
+    assert raylet.process.wait(timeout=60) == -signal.SIGKILL
+    code, _, err = finish_process(driver)
+    assert code == 0, err
+    assert "crashed" in {event["event"] for event in story(tmp_path / "ray")}
+    assert story(tmp_path / "ray", "crashed") == story(tmp_path / "here")
+    assert Population.open(tmp_path / "ray").best == whole.best
+
+
+def test_a_process_that_stands_still_under_its_member_costs_nothing_but_time(cluster, tmp_path, monkeypatch):
+    config, victim = mortal(tmp_path)
+    whole = finish(Population.create(tmp_path / "here", load_config(config), 2, "population"))
+    victim.write_text("still")
+    # Seconds, not minutes, until the driver asks a process that says nothing whether it is there.
+    monkeypatch.setenv("RAY_grpc_client_keepalive_time_ms", "2000")
+    monkeypatch.setenv("RAY_grpc_client_keepalive_timeout_ms", "2000")
+    command = ("tune", str(config), "--members", "2", "--run-dir", str(tmp_path / "ray"))
+    code, _, err = finish_process(leeward(*command, "--address", cluster.address))
+    assert code == 0, err
+    (reason,) = [event["reason"] for event in story(tmp_path / "ray") if event["event"] == "crashed"]
+    assert reason.startswith("ActorUnavailableError")
+    assert story(tmp_path / "ray", "crashed") == story(tmp_path / "here")
+    assert Population.open(tmp_path / "ray").best == whole.best

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from leeward.algorithm.checkpoint import read_checkpoint
 from leeward.config.load import load_config
@@ -135,6 +136,21 @@ def test_one_worker_is_the_plain_run_bit_for_bit(two_nodes, tmp_path):
     _assert_same(run, plain)
     assert [progress.steps for progress in seen] == [progress.steps for progress in expected]
     assert notices == []
+
+
+def test_two_workers_learn_from_the_first_rollout_what_one_process_learns_with_all_envs(two_nodes, tmp_path):
+    # The whole rollout is one minibatch and value targets have no noise of their own: only the rounding may differ.
+    whole = ("data.source=sample:synthetic", "ppo.total_steps=160", "ppo.n_epochs=1", "ppo.batch_size=null",
+             "ppo.value_targets=scalar", "ppo.learning_rate_schedule=constant")  # fmt: skip
+    run, _ = _begin(tmp_path / "workers", *whole, "ppo.n_jobs=2")
+    assert _with_workers(run, 2, two_nodes.address, lambda progress: None, []) == []
+    plain, _, _ = train_here(tmp_path / "plain", *whole)
+    two, one = (each.checkpoint_list()[-1] for each in (run, plain))
+    # Where every env stands after the same actions: its cash, its holdings, its bar.
+    assert (two / "env.safetensors").read_bytes() == (one / "env.safetensors").read_bytes()
+    weights, expected = (read_checkpoint(place / "model.zip")[1] for place in (two, one))
+    policy = [name for name in expected if name.startswith("policy/")]
+    assert_close([weights[name] for name in policy], [expected[name] for name in policy], atol=1e-5, rtol=0)
 
 
 def test_the_command_starts_ray_by_itself_and_ends_with_a_report(tmp_path):
