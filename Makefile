@@ -52,7 +52,7 @@ faults: $(STAMP) ## put faults into real training runs, one by one, and see whic
 speed: $(STAMP) ## has training become slow? time over that of its bare network
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed/check.py
 
-fuzz: $(STAMP) ## a thousand bad checkpoints, configs and files of bars, and every file of a run damaged (an hour)
+fuzz: $(STAMP) ## a thousand bad checkpoints, configs and files of bars, and every file of a run damaged (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz
 
 kills: $(STAMP) ## kill a run 200 times, half of them inside its writes, and resume it (10 minutes)

@@ -81,10 +81,11 @@ class Task:
     def recurrent(self) -> bool:
         return self.policy.endswith("LstmPolicy")
 
-    def envs(self, seed: int, n_envs: int | None = None) -> VecEnv:
+    def envs(self, seed: int, n_envs: int | None = None, *, time_limit: bool = True) -> VecEnv:
         if self.package == "popgym":
             importlib.import_module(self.package)  # which registers its envs
-        return make_vec_env(self.env, n_envs or self.n_envs, seed=seed, wrapper_class=self.wrapper)
+        without = {} if time_limit else {"max_episode_steps": -1}  # as gymnasium.make has it
+        return make_vec_env(self.env, n_envs or self.n_envs, seed=seed, wrapper_class=self.wrapper, env_kwargs=without)
 
     def training(self, seed: int) -> VecEnv:
         envs = self.envs(seed)
@@ -92,9 +93,9 @@ class Task:
             return envs
         return VecNormalize(envs, gamma=self.settings.get("gamma", 0.99), **self.normalize_kwargs)
 
-    def testing(self, seed: int, n_envs: int) -> VecEnv:
+    def testing(self, seed: int, n_envs: int, *, time_limit: bool = True) -> VecEnv:
         """Envs that no training sees; the reward is not normalised. Statistics are still to be brought over."""
-        envs = self.envs(seed, n_envs)
+        envs = self.envs(seed, n_envs, time_limit=time_limit)
         if not self.normalize:
             return envs
         return VecNormalize(envs, training=False, **(self.normalize_kwargs | {"norm_reward": False}))
