@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 from benchmarks.speed.bare import BareNetwork
-from benchmarks.speed.run import N_STEPS, WORKLOADS, build
+from benchmarks.speed.run import WORKLOADS, build
 
 from leeward import DistributionalPPO
 
@@ -28,7 +28,7 @@ ROUNDS = 3
 def ratio(name: str) -> float:
     workload = WORKLOADS[name]
     model, twin = (build(DistributionalPPO, workload, **workload.settings) for _ in range(2))
-    bare, size = BareNetwork(twin, workload.n_envs), workload.n_envs * N_STEPS
+    bare, size = BareNetwork(twin, workload.n_envs), workload.size
     ratios = []
     for turn in range(ROUNDS + 1):
         begin = time.process_time()

@@ -19,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.speed.run import N_STEPS, WORKLOADS, build
+from benchmarks.speed.run import WORKLOADS, build
 
 import leeward
 from leeward import DistributionalPPO
@@ -94,7 +94,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     workload = WORKLOADS["64 envs"]
-    model, size = build(DistributionalPPO, workload), workload.n_envs * N_STEPS
+    model, size = build(DistributionalPPO, workload), workload.size
     model.learn(size)
     with Sampler() as sampler:
         model.learn(arguments.rounds * size, reset_num_timesteps=False)

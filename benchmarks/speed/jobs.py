@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from benchmarks.speed.run import N_STEPS, Workload, build
+from benchmarks.speed.run import Workload, build
 
 from leeward import DistributionalPPO
 
@@ -28,7 +28,7 @@ def measure(n_envs: int, lstm: int, jobs: list[int], rounds: int) -> dict[int, f
     """Steps per second, by number of processes."""
     workload = Workload(n_envs, lstm)
     models = {n: build(DistributionalPPO, workload, n_jobs=n) for n in jobs}
-    steps = ROLLOUTS * n_envs * N_STEPS
+    steps = ROLLOUTS * workload.size
     seconds: dict[int, list[float]] = {n: [] for n in jobs}
     for turn in range(rounds + 1):
         for n, model in models.items():

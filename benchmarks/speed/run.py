@@ -2,9 +2,10 @@
 
     python benchmarks/speed/run.py [--workloads NAME ...] [--processes 3] [--rounds 5] [--write]
 
-128 steps per rollout, 4 epochs of eight minibatches (a batch of 1,024 with 64 envs), net [64, 64], float32, on an env
-that costs next to nothing (bars.py). Leeward as it comes: twin quantile critics, distributional targets, all metrics.
-Leeward and its peers have one thread, and a thread per core; `PPO on segments` backpropagates over all 128 steps.
+Where nothing else is said 128 steps per rollout and 4 epochs of eight minibatches (a batch of 1,024 with 64 envs); net
+[64, 64], float32, on an env that costs next to nothing (bars.py). Leeward as it comes: twin quantile critics,
+distributional targets, all metrics. Leeward and its peers have one thread, and a thread per core; `PPO on segments`
+backpropagates over the whole rollout.
 
 The systems of a workload take turns, each one rollout and its update, after one to warm up, which is left out; those
 that take longer than 20 s for a round have two. A figure is the median of the rounds, and of several fresh processes
@@ -38,7 +39,7 @@ from leeward import DistributionalPPO
 
 HERE = pathlib.Path(__file__).parent
 CORES = os.cpu_count() or 1
-N_STEPS, N_EPOCHS, NET = 128, 4, [64, 64]
+N_EPOCHS, NET = 4, [64, 64]
 SLOW = 20.0  # seconds: what takes longer for a round is measured in two rounds
 
 
@@ -48,9 +49,20 @@ class Workload:
 
     n_envs: int = 64
     lstm: int | None = 64  # None: no memory
+    n_steps: int = 128
+    minibatches: int = 8
     shared: bool = False  # one LSTM for actor and critics
     settings: dict[str, Any] = field(default_factory=dict)  # of Leeward alone
     beside_itself: bool = False  # what the settings cost, against Leeward as it comes instead of its peers
+
+    @property
+    def size(self) -> int:
+        """Steps of a rollout, of all envs."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def batch_size(self) -> int:
+        return self.size // self.minibatches
 
     @property
     def large(self) -> bool:
@@ -68,6 +80,8 @@ WORKLOADS = {
     "categorical, 51 atoms": Workload(settings={"critic": "categorical"}, beside_itself=True),
     "one critic": Workload(settings={"twin_critics": False}),
     "no memory": Workload(lstm=None),
+    "no memory, 16 envs × 256, batch 64": Workload(16, lstm=None, n_steps=256, minibatches=64),
+    "no memory, 1 env × 2048, batch 64": Workload(1, lstm=None, n_steps=2048, minibatches=32),
 }
 
 
@@ -111,8 +125,8 @@ def build(kind: type[Any], workload: Workload, **more: Any) -> Any:
     return kind(
         "MlpPolicy" if workload.lstm is None else "MlpLstmPolicy",
         BatchedBars(workload.n_envs),
-        n_steps=N_STEPS,
-        batch_size=16 * workload.n_envs,
+        n_steps=workload.n_steps,
+        batch_size=workload.batch_size,
         n_epochs=N_EPOCHS,
         seed=0,
         device="cpu",
@@ -123,8 +137,7 @@ def build(kind: type[Any], workload: Workload, **more: Any) -> Any:
 
 def model_system(kind: type[Any], workload: Workload, threads: int, **more: Any) -> System:
     model, first = build(kind, workload, **more), iter([True])
-    size = workload.n_envs * N_STEPS
-    return System(model, threads, lambda: model.learn(size, reset_num_timesteps=next(first, False)))
+    return System(model, threads, lambda: model.learn(workload.size, reset_num_timesteps=next(first, False)))
 
 
 def plain_system(plain: BareNetwork | SegmentPPO, threads: int = CORES) -> System:
@@ -145,10 +158,9 @@ def systems_of(workload: Workload) -> dict[str, System]:
         told = "1 thread" if threads == 1 else f"{threads} threads"
         found[f"{name}, {told}"] = model_system(peer, workload, threads)
         if workload.shared and workload.lstm is not None:
-            env, size = BatchedBars(workload.n_envs), 16 * workload.n_envs
+            sizes = {"n_steps": workload.n_steps, "batch_size": workload.batch_size, "n_epochs": N_EPOCHS}
             found[f"PPO on segments, {told}"] = plain_system(
-                SegmentPPO(env, n_steps=N_STEPS, batch_size=size, n_epochs=N_EPOCHS, lstm=workload.lstm, net=NET),
-                threads,
+                SegmentPPO(BatchedBars(workload.n_envs), **sizes, lstm=workload.lstm, net=NET), threads
             )
     return found
 
@@ -173,7 +185,7 @@ def measure_apart(name: str, processes: int, rounds: int) -> list[dict[str, dict
 
 
 def lines_of(name: str, runs: list[dict[str, dict[str, float]]]) -> list[str]:
-    size, lines = WORKLOADS[name].n_envs * N_STEPS, []
+    size, lines = WORKLOADS[name].size, []
     for system in runs[0]:
         cells = [f"{statistics.median(size / run[system][phase] for run in runs):,.0f}" for phase in runs[0][system]]
         ratios = [run[system]["training"] / run["leeward"]["training"] for run in runs]
@@ -185,7 +197,7 @@ def lines_of(name: str, runs: list[dict[str, dict[str, float]]]) -> list[str]:
 def plot(found: dict[str, list[dict[str, dict[str, float]]]]) -> str:
     """Bars of training steps per second, by workload and system, as SVG."""
     rows = [
-        (name, system, statistics.median(WORKLOADS[name].n_envs * N_STEPS / run[system]["training"] for run in runs))
+        (name, system, statistics.median(WORKLOADS[name].size / run[system]["training"] for run in runs))
         for name, runs in found.items()
         for system in runs[0]
     ]
