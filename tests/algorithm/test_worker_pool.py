@@ -313,7 +313,7 @@ def wide_model() -> DistributionalPPO:
     return model.learn(ROLLOUT)
 
 
-STOPPED = r"worker 1 of n_jobs=2 \(envs 3 to 4\) has been stopped by a signal for 0\.5 s; resume the run"
+STOPPED = r"worker 1 of n_jobs=2 \(envs 3 to 4\) has been stopped by a signal for 2 s; resume the run"
 WHERE = {
     in_a_rollout: STOPPED,
     between_two: STOPPED,
@@ -324,7 +324,7 @@ WHERE = {
 @pytest.mark.parametrize("act", WHERE)
 def test_a_worker_that_is_stopped_is_named_and_not_waited_for_without_end(act, monkeypatch, fleeting, tmp_path):
     model = wide_model()
-    monkeypatch.setattr(worker_pool, "_STUCK", 0.5)
+    monkeypatch.setattr(worker_pool, "_STUCK", 2.0)
     monkeypatch.setattr(worker_pool, "_FAREWELL", 0.1)
     with pytest.raises(WorkerFault, match=WHERE[act]):
         act(model, tmp_path, lambda process: None)
