@@ -6,11 +6,26 @@ __all__ = ["MUTANTS"]
 
 MONITOR, GUARD, LOOKS = "telemetry/monitor", "algorithm/guard", "algorithm/health_numbers"
 RULES, ACTS, GALLERY = "telemetry/test_rules.py", "algorithm/test_guard.py", "faults/test_gallery.py"
+REACH = "algorithm/test_memory_reach.py"
 
 LOGGED = "algorithm/test_guard.py::test_an_update_is_logged_once_a_failed_one_never_and_one_that_ends_training_too"
 
 
 MUTANTS = [
+    row(
+        "health: critics without a memory are called cut from it",
+        f"{LOOKS}:memory_reach",
+        "policy.critics_remember",
+        "True",
+        f"{REACH}::test_a_memory_that_is_whole_is_not_called_cut_whatever_critics_read[none]",
+    ),
+    row(
+        "health: a look at what is cut off altogether stops training",
+        f"{LOOKS}:memory_reach",
+        "latent.requires_grad",
+        "True",
+        f"{REACH}::test_an_actor_that_is_cut_off_altogether_is_named_and_stops_nothing",
+    ),
     row(
         "health: an alert is raised in every update",
         f"{MONITOR}:Monitor._step",

@@ -4,6 +4,7 @@ All of it together costs a few percent of a short round at most; nothing here ch
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -100,9 +101,12 @@ def memory_reach(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
     seen = map_observation(lambda x: x[:2, :1], rollout.observations)
     before = tuple(part[rollout.memory_slots[0], :, :1].clone().requires_grad_() for part in rollout.memories)
     found = policy.latents(seen, before, through_shared_memory=True)
+    remember = (found.actor, found.critic) if policy.critics_remember else (found.actor,)
     sizes = []
-    for latent in (found.actor, found.critic):
-        slopes = torch.autograd.grad(latent[-1].sum(), before, allow_unused=True, retain_graph=True)
+    for latent in remember:
+        slopes: Sequence[Tensor | None] = ()  # of what somebody has cut off altogether
+        if latent.requires_grad:
+            slopes = torch.autograd.grad(latent[-1].sum(), before, allow_unused=True, retain_graph=True)
         sizes.append(sum(float(slope.abs().sum()) for slope in slopes if slope is not None))
     return {metrics.MEMORY_REACH: min(sizes)}
 

@@ -381,6 +381,11 @@ class ActorCritic(BasePolicy):
         return self.shared_lstm or not own & theirs
 
     @property
+    def critics_remember(self) -> bool:
+        """Whether critics read a memory, their own or the actor's."""
+        return self.critic_memory is not None or self.shared_lstm
+
+    @property
     def takes_action_masks(self) -> bool:
         return bool(self.action_head.choices)
 
