@@ -104,9 +104,26 @@ def test_states_that_are_no_arrays_are_handed_back_one_at_a_time():
     assert [state for _, state, _ in asked] == [{"count": 1}, {"count": 2}, (3,)]
 
 
+@pytest.mark.parametrize("whole", [tuple, list], ids=["arrays that are copied", "asked at once"])
+def test_a_memory_that_a_policy_writes_over_is_the_one_before_each_decision(whole):
+    def predict_distribution(observation, state, episode_start):
+        return answers([])(np.ravel(state[0])[:, None], state, episode_start)
+
+    foresight, memory = Foresight(predict_distribution, ALPHA), whole([np.zeros((1, 1, 1))])
+    for i in range(4):
+        foresight.add(seen(i), memory, np.array([False]))
+        memory[0][:] += 1.0
+    assert foresight.read()[0].quantiles[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_first_answer_that_is_wrong_is_refused_at_the_first_decision():
+    with pytest.raises(ArgumentError, match=r"quantiles \(1, N\).*for 1 observations, got quantiles \(3, 2\)"):
+        Foresight(answers([], quantiles=np.zeros((3, 2))), ALPHA).add(seen(0), None, np.array([False]))
+
+
 def test_an_answer_for_fewer_decisions_than_were_asked_is_refused():
     foresight = Foresight(answers([], quantiles=np.zeros((1, 2))), ALPHA)
-    for i in range(3):
+    for i in range(4):  # the first is asked about at once
         foresight.add(seen(i), None, np.array([False]))
     with pytest.raises(ArgumentError, match=r"quantiles \(3, N\).*for 3 observations, got quantiles \(1, 2\)"):
         foresight.read()

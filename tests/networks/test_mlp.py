@@ -1,10 +1,13 @@
 """Hidden layers: compiled where they are linear with tanh on a CPU, plain modules for everything and everyone else."""
 
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.testing import assert_close
 
 from leeward.maths import tanh_layers
@@ -21,6 +24,14 @@ def mlp(activation: type[nn.Module] = nn.Tanh, layers: tuple[int, ...] = (7, 4))
 def plainly(made: MLP, inputs: torch.Tensor) -> torch.Tensor:
     found: torch.Tensor = nn.Sequential.forward(made, inputs)
     return found
+
+
+def prune_and_keep(layer: nn.Linear) -> None:
+    prune.remove(prune.l1_unstructured(layer, "weight", amount=0.5), "weight")
+
+
+def weight_normed(layer: nn.Linear) -> None:
+    parametrize.remove_parametrizations(parametrizations.weight_norm(layer), "weight")
 
 
 def is_compiled(made: MLP, inputs: torch.Tensor) -> bool:
@@ -140,6 +151,23 @@ def test_layers_are_transformed_as_other_functions_are():
     slopes = torch.func.vmap(torch.func.grad(lambda row: made(row).sum()))(inputs)
     wanted = torch.func.vmap(torch.func.grad(lambda row: plainly(made, row).sum()))(inputs)
     assert_close(slopes, wanted)
+
+
+@pytest.mark.parametrize("shape", [prune_and_keep, weight_normed], ids=["pruned", "weights that were normed"])
+def test_layers_whose_parameters_were_registered_anew_are_read_by_name(shape: Callable[[nn.Linear], object]):
+    made, inputs = mlp(), torch.randn(S, F)
+    shape(made[0])
+    assert list(made[0]._parameters) == ["bias", "weight"]
+    assert_close(made(inputs), plainly(made, inputs), atol=1e-6, rtol=0.0)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, for its first dual number
+def test_slopes_go_forward_through_the_plain_modules():
+    made, inputs, along = mlp(), torch.randn(S, F), torch.randn(S, F)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(made(forward_ad.make_dual(inputs, along))).tangent
+        wanted = forward_ad.unpack_dual(plainly(made, forward_ad.make_dual(inputs, along))).tangent
+    assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("needs", ["inputs", "parameters", "both"])

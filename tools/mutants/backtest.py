@@ -396,6 +396,20 @@ MUTANTS = [
         f"{FORESEEN}::test_an_answer_for_fewer_decisions_than_were_asked_is_refused",
     ),
     row(
+        "a memory that is written over is kept for a later question",
+        f"{FORESIGHT}:Foresight.add",
+        "part.copy()",
+        "part",
+        f"{FORESEEN}::test_a_memory_that_a_policy_writes_over_is_the_one_before_each_decision",
+    ),
+    row(
+        "a memory that is no array is asked about when it is another",
+        f"{FORESIGHT}:Foresight.add",
+        "not self._returns or not (side_by_side or state is None)",
+        "not self._returns",
+        f"{FORESEEN}::test_a_memory_that_a_policy_writes_over_is_the_one_before_each_decision",
+    ),
+    row(
         "fills are recorded at the close",
         f"{ENGINE}:_result",
         "np.where(change != 0.0, orders / np.where(change != 0.0, change, 1.0), opens)",

@@ -9,6 +9,13 @@ START = "if begins:\n    raw = critic.start(self.returns.unit, everybody, heads,
 
 MUTANTS = [
     row(
+        "layers: weight and bias are taken in the order in which they were registered",
+        "networks/mlp:_untouched",
+        "own.get('weight'), own.get('bias')",
+        "next(iter(own.values())), list(own.values())[-1]",
+        "networks/test_mlp.py::test_layers_whose_parameters_were_registered_anew_are_read_by_name",
+    ),
+    row(
         "layers: a hook is passed by",
         "networks/mlp:_untouched",
         "type(module) is not kind or _hooks_of(module)",

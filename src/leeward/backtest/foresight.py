@@ -28,10 +28,15 @@ class Foresight:
         self._steps: list[Outlook] = []
 
     def add(self, observation: Any, state: Any, episode_start: Any) -> None:
-        """A decision with the memory before it."""
-        if self._waiting and (len(self._waiting) == _AT_ONCE or not _fit(self._waiting[-1][1], state)):
+        """A decision with the memory before it, which the policy may write over as soon as it has decided."""
+        side_by_side = _is_of_arrays(state)
+        own = tuple(part.copy() for part in state) if side_by_side else state
+        if self._waiting and (len(self._waiting) == _AT_ONCE or side_by_side != _is_of_arrays(self._waiting[-1][1])):
             self._ask()
-        self._waiting.append((observation, state, episode_start))
+        self._waiting.append((np.array(observation), own, np.array(episode_start)))
+        # At once: what is no array cannot be kept, and a first answer that is wrong need not wait for thousands.
+        if not self._returns or not (side_by_side or state is None):
+            self._ask()
 
     def read(self) -> tuple[Outlook | None, Outlook | None]:
         """Of the discounted return and of the next step, a row for each decision; None of what is not predicted."""
@@ -54,14 +59,9 @@ class Foresight:
         self._waiting.clear()
 
 
-def _fit(before: Any, state: Any) -> bool:
-    """Whether two states can stand side by side, as those of two envs do: (layers, envs, ...) each, or none at all."""
-    if before is None or state is None:
-        return before is state
-    return all(
-        isinstance(each, tuple) and all(isinstance(part, np.ndarray) and part.ndim > 1 for part in each)
-        for each in (before, state)
-    )
+def _is_of_arrays(state: Any) -> bool:
+    """Whether states can stand side by side, as those of several envs do: (layers, envs, ...) each."""
+    return isinstance(state, tuple) and all(isinstance(part, np.ndarray) and part.ndim > 1 for part in state)
 
 
 def _outlook(found: Any, n: int, alpha: float) -> Outlook:

@@ -62,6 +62,7 @@ def _is_watched() -> bool:
         or torch.compiler.is_compiling()
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
         or torch.nn.modules.module._has_any_global_hook()
     )
 
@@ -73,8 +74,11 @@ def _hooks_of(module: nn.Module) -> bool:
 
 
 def _untouched(module: nn.Module, kind: type[nn.Module]) -> tuple[Tensor, ...] | None:
-    """The parameters of a module of this kind that nobody watches; None of another, or without a bias."""
+    """Weight and bias of a layer that nobody watches, nothing of a tanh; None of another, or without a bias."""
     if type(module) is not kind or _hooks_of(module):
         return None
-    found = tuple(p for p in module._parameters.values() if p is not None)
-    return found if len(found) == len(module._parameters) else None
+    own = module._parameters
+    if not own:
+        return ()
+    weight, bias = own.get("weight"), own.get("bias")  # by name: who prunes a layer puts them in another order
+    return None if weight is None or bias is None or len(own) > 2 else (weight, bias)
