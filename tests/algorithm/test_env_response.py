@@ -97,13 +97,15 @@ def test_what_a_policy_meets_elsewhere_is_no_other_rule() -> None:
     assert max(found) < 0.3
 
 
-def test_the_other_sign_of_a_reward_is_another_rule() -> None:
+@pytest.mark.parametrize("level", [0.0, 10_000.0])
+def test_the_other_sign_of_a_reward_is_another_rule_however_far_from_0_features_are(level: float) -> None:
     policy, seen = collected()
     assert isinstance(seen.observations, torch.Tensor)
     rng, response, found = np.random.default_rng(0), EnvResponse(), []
     for sign in [1.0] * 8 + [-1.0] * 2:
         seen.observations.copy_(torch.as_tensor(rng.normal(size=seen.observations.shape)))
         seen.rewards.copy_(sign * seen.observations[..., 0])
+        seen.observations[..., 0] += level
         found.append(response.look(policy, seen)[metrics.ENV_CHANGED])
     assert max(found[:8]) < 0.1 and min(found[8:]) > 1.0
 
@@ -141,6 +143,9 @@ def test_a_damaged_state_is_refused() -> None:
         response.load_state_dict(state | {"rule": state["rule"][1:]})
     with pytest.raises(CheckpointError, match=f"traces of actions {len(state['sums']) - 1} and"):
         response.load_state_dict(state | {"sums": state["sums"][1:], "squares": state["squares"][1:]})
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(CheckpointError, match="are no sums of squares and products"):
+            response.load_state_dict(state | {"moments": [wrong, *state["moments"][1:]]})
     for name, wrong in (
         ("known", -1), ("mixes", -1), ("more", math.nan), ("usual", [math.nan] * 6),
         ("squares", [math.inf] * len(state["sums"])),
@@ -166,7 +171,7 @@ def test_of_several_processes_the_first_alone_remembers() -> None:
     envs = [lambda: gymnasium.make("Pendulum-v1")] * 4
     settings = {"n_steps": 64, "batch_size": 64, "n_epochs": 1, "device": "cpu", "policy": "MlpPolicy"}
     first, other = as_several(2, envs, 3 * 256, **settings)
-    assert first.engine.response.state_dict()["known"] > 0
+    assert first.engine.response.state_dict()["rule"]
     assert other.engine.response.state_dict() == EnvResponse().state_dict()
     assert metrics.ENV_CHANGED.name in first.last_metrics
 

@@ -7,6 +7,7 @@ __all__ = ["MUTANTS"]
 MONITOR, GUARD, LOOKS = "telemetry/monitor", "algorithm/guard", "algorithm/health_numbers"
 RULES, ACTS, GALLERY = "telemetry/test_rules.py", "algorithm/test_guard.py", "faults/test_gallery.py"
 REACH = "algorithm/test_memory_reach.py"
+SOUND = "telemetry/test_sound_envs.py::test_nothing_is_said_of_envs_that_are_sound"
 
 LOGGED = "algorithm/test_guard.py::test_an_update_is_logged_once_a_failed_one_never_and_one_that_ends_training_too"
 
@@ -25,6 +26,48 @@ MUTANTS = [
         "latent.requires_grad",
         "True",
         f"{REACH}::test_an_actor_that_is_cut_off_altogether_is_named_and_stops_nothing",
+    ),
+    row(
+        "health: a reward on a grid is called stale",
+        "algorithm/reward_looks:_stale",
+        "not len(moved) or np.count_nonzero(same) <= _STEPS * np.count_nonzero(moved <= _SMALL * moved.min())",
+        "False",
+        f"{SOUND}[Rounded-1]",
+    ),
+    row(
+        "health: what a state pays by itself is of another step",
+        "algorithm/env_response:EnvResponse._mixed",
+        "paid - products @ _fitted(products, paid)",
+        "paid",
+        f"{SOUND}[Carry-1]",
+    ),
+    row(
+        "health: moments that are none are taken from a file",
+        "algorithm/env_response:_is_of_squares",
+        "np.linalg.eigvalsh(moments)[0] >= -1e-9 * max(float(np.trace(moments)), 0.0)",
+        "True",
+        "algorithm/test_env_response.py::test_a_damaged_state_is_refused",
+    ),
+    row(
+        "health: a level far from 0 is held near it",
+        "algorithm/env_response:EnvResponse._less_follows",
+        "(both - self._origin[0]) / self._origin[1]",
+        "both",
+        "algorithm/test_env_response.py::test_the_other_sign_of_a_reward_is_another_rule_however_far_from_0_features_are",
+    ),
+    row(
+        "health: a rule of one episode is known",
+        "algorithm/env_response:EnvResponse._less_follows",
+        "self._known + begun",
+        "self._known + 1",
+        f"{SOUND}[Block-3]",
+    ),
+    row(
+        "health: a feature that a task has not makes its env another",
+        "algorithm/env_looks:_apart",
+        "(varies | still).all(0) & varies.any(0) & ~unused.any(0)",
+        "(varies | still).all(0) & varies.any(0)",
+        f"{SOUND}[OneGoalOrTwo-1]",
     ),
     row(
         "health: an alert is raised in every update",

@@ -44,13 +44,15 @@ def env_looks(rollout: RolloutBuffer) -> Numbers:
 
 
 def _apart(table: np.ndarray) -> float:  # (t, b, K)
-    """How many times the spread of a column in one env is beyond that in the middle of all. Only of columns that have
-    one value, or differ at most steps, in every env: events may be rare."""
+    """How many times the spread of a column, the reward and then features, in one env is beyond that in the middle of
+    all. Only of columns that have one value, or differ at most steps, in every env: events may be rare."""
     spread = table.std(0)  # (b, K)
     varies = (table[1:] != table[:-1]).mean(0) > 0.5
     still = (table == table[0]).all(0)
+    unused = still & (table[0] == 0.0)  # (b, K): where envs are of several tasks, a feature that one of them has not
+    unused[:, 0] = False  # but who pays nothing is not like the others
     found = 0.0
-    for k in np.flatnonzero((varies | still).all(0) & varies.any(0)):
+    for k in np.flatnonzero((varies | still).all(0) & varies.any(0) & ~unused.any(0)):
         if still[:, k].any():
             return _STILL
         # Of numbers as large as a clock's, float32 tells no spread.

@@ -33,7 +33,7 @@ _NEAR = 2.0  # spreads within which a step is like those of before
 _RIDGE, _RATE = 1e-3, 0.2
 _KNOWN, _FOLLOWS = 4, 0.5  # looks in which so much of a column's variance followed, after which it must go on to
 _GIVES = 0.2  # how far below the usual a share counts as, when what is usual follows it
-_NAMES = ("rule", "place", "usual", "sums", "squares")
+_NAMES = ("moments", "rule", "origin", "place", "usual", "sums", "squares")
 _WORST = -3.0  # what less is explained than by a constant counts as
 
 
@@ -51,7 +51,10 @@ class EnvResponse:
     def __init__(self) -> None:
         self._sums = self._squares = np.empty((0, 0))  # (lags × taken × crossed, columns)
         self._more, self._mixes = 0.0, 0  # of the reward follows from two steps mixed, and looks behind that
-        self._rule = np.empty((0, 0))  # (regressors, columns)
+        # Of a rule by least squares, over the looks: where a feature stands still in one, others tell it apart.
+        self._moments = np.empty((0, 0))  # (regressors, regressors)
+        self._rule = np.empty((0, 0))  # (regressors, columns), of which it is the solution
+        self._origin = np.empty((2, 0))  # mean and spread of features and columns that all looks are measured from
         self._place = np.empty((2, 0))  # mean and spread of the features that it is from
         self._usual, self._known = np.empty(0), 0  # share of variance that follows (columns,), and looks behind it
 
@@ -87,7 +90,7 @@ class EnvResponse:
                 follows[inside][:, :1],
             ),
             metrics.ENV_CHANGED: self._less_follows(
-                taken[:-1][goes_on], crossed[goes_on], follows[goes_on][:, : 1 + _CROSSED]
+                taken[:-1][goes_on], crossed[goes_on], follows[goes_on][:, : 1 + _CROSSED], begun=not goes_on.all()
             ),
         }
 
@@ -96,7 +99,7 @@ class EnvResponse:
     ) -> float:  # (n, lags, A), (n, c), (n, F), (n, 1 + F)
         """The lag of the first trace, if it is a clear one and there is nothing before it, else 0."""
         left = _residuals(_with_one(seen), follows)
-        state = _with_one((crossed - crossed.mean(0)) / np.maximum(crossed.std(0), 1e-30))
+        state = _with_one(_standard(crossed))
         pairs = np.einsum("nla,nc->nlac", noise, state).reshape(len(noise), -1)
         sums, squares = pairs.T @ left, np.square(pairs).T @ np.square(left)
         if self._sums.shape == sums.shape:
@@ -113,14 +116,18 @@ class EnvResponse:
     ) -> float:  # of this step and of the one before: (n, A), (n, c); (n, 1)
         """How much more of the reward follows from this action and the state before, or the other way round, than from
         an action and a state of one step; mean of the looks, from the third on."""
-        spread = float(paid.var())
+        spread, size = float(paid.var()), float(np.square(paid).mean())
+        crossed, paid = [_standard(state) for state in crossed], paid - paid.mean()
+        products = _products(crossed[0])
         columns = (1 + taken[0].shape[1]) * (1 + crossed[0].shape[1])
-        if spread <= 1e-10 * float(np.square(paid).mean()) or len(paid) < 4 * columns:
+        if spread <= 1e-10 * size or len(paid) < max(4 * columns, 2 * products.shape[1]):
             return 0.0
+        # What a state pays by itself, position × price say, is no matter of actions, though one of them led to it.
+        left = paid - products @ _fitted(products, paid)
 
         def follows(action: int, state: int) -> float:
             done = _crossed(taken[action], _with_one(crossed[state]))
-            return 1.0 - float(np.square(paid - done @ _fitted(done, paid)).mean()) / spread
+            return 1.0 - float(np.square(left - done @ _fitted(done, left)).mean()) / spread
 
         more = max(follows(0, 1), follows(1, 0)) - max(follows(0, 0), follows(1, 1))
         self._mixes += 1
@@ -128,15 +135,22 @@ class EnvResponse:
         return max(self._more, 0.0) if self._mixes > 2 else 0.0
 
     def _less_follows(
-        self, taken: np.ndarray, crossed: np.ndarray, follows: np.ndarray
+        self, taken: np.ndarray, crossed: np.ndarray, follows: np.ndarray, *, begun: bool
     ) -> float:  # (n, A), (n, c), (n, k)
         """How much less of the variance of a column follows by the rule so far than did before. Of steps like those
-        that the rule is from: a policy that learns comes to where another straight line holds."""
+        that the rule is from: a policy that learns comes to where another straight line holds. A rule is known when it
+        held over episodes that have `begun` meanwhile: within one, much stays as it is that the rule takes no note of.
+        """
+        both = np.concatenate((crossed, follows), -1)
+        if self._origin.shape[1] != both.shape[1]:
+            self._origin = _place(both)
+        crossed, follows = np.split((both - self._origin[0]) / self._origin[1], [crossed.shape[1]], axis=1)
         done = _crossed(taken, _with_one(crossed))
-        rule, found = _fitted(done, follows), 0.0
+        moments, rule, found = done.T @ done, done.T @ follows, 0.0
         place = np.stack((crossed.mean(0), crossed.std(0)))  # (2, c)
         if self._rule.shape != rule.shape or self._place.shape != place.shape:
-            self._rule, self._place, self._usual, self._known = rule, place, np.zeros(follows.shape[1]), 0
+            self._moments, self._rule, self._place = moments, rule, place
+            self._usual, self._known = np.zeros(follows.shape[1]), 0
             return 0.0
         alike = (np.abs(crossed - self._place[0]) <= _NEAR * self._place[1] + 1e-30).all(-1)
         if np.count_nonzero(alike) >= _FEW:
@@ -147,7 +161,8 @@ class EnvResponse:
             rate = 1.0 / (self._known + 1.0) if self._known < _KNOWN else 0.1
             if self._known:
                 share = share.clip(min=self._usual - _GIVES)
-            self._usual, self._known = self._usual + rate * (share - self._usual), self._known + 1
+            self._usual, self._known = self._usual + rate * (share - self._usual), self._known + begun
+        self._moments = self._moments + _RATE * (moments - self._moments)
         self._rule = self._rule + _RATE * (rule - self._rule)
         self._place = self._place + _RATE * (place - self._place)
         return found
@@ -156,7 +171,7 @@ class EnvResponse:
         """Of the variance that follows by the rule; as usual where there is none."""
         spread = follows.var(0)
         varies = spread > 1e-10 * np.square(follows).mean(0)
-        wrong = np.square(follows - done @ self._rule).mean(0)
+        wrong = np.square(follows - done @ _solved(self._moments, self._rule)).mean(0)
         return np.where(varies, (1.0 - wrong / np.where(varies, spread, 1.0)).clip(min=_WORST), self._usual)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,15 +179,21 @@ class EnvResponse:
         return counts | {name: getattr(self, f"_{name}").ravel().tolist() for name in _NAMES}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        rule, place, usual, sums, squares = found = [np.array(state[name], float) for name in _NAMES]
+        moments, rule, origin, place, usual, sums, squares = found = [np.array(state[name], float) for name in _NAMES]
         columns = state["traced"]
         traces = (len(sums) // max(columns, 1), columns)
         uneven = len(rule) % max(len(usual), 1) or len(place) % 2
+        regressors = len(rule) // max(len(usual), 1)
+        uneven = uneven or len(origin) != len(place) + 2 * len(usual) or len(moments) != regressors**2
         if uneven or not len(sums) == len(squares) == traces[0] * columns:
             raise CheckpointError(
                 f"a damaged checkpoint: the rule by which its envs answered has {len(rule)} numbers for {len(usual)} "
                 f"columns, the place where it held {len(place)} for means and spreads, and traces of actions "
                 f"{len(sums)} and {len(squares)} for {columns}; expected as many for each"
+            )
+        if not _is_of_squares(squared := moments.reshape(regressors, regressors)):
+            raise CheckpointError(
+                "a damaged checkpoint: the moments of what its envs were told are no sums of squares and products"
             )
         counts = (state["known"], state["mixes"])
         if min(counts) < 0 or not all(np.isfinite(each).all() for each in (*found, state["more"])):
@@ -181,6 +202,8 @@ class EnvResponse:
                 "they answered is not finite; expected counts from 0 on and finite numbers"
             )
         self._rule, self._place, self._usual = rule.reshape(-1, max(len(usual), 1)), place.reshape(2, -1), usual
+        self._origin = origin.reshape(2, -1)
+        self._moments = squared
         self._sums, self._squares = sums.reshape(traces), squares.reshape(traces)
         self._known, self._more, self._mixes = state["known"], state["more"], state["mixes"]
 
@@ -216,12 +239,41 @@ def _crossed(actions: np.ndarray, state: np.ndarray) -> np.ndarray:  # (n, A), (
     return np.concatenate((state, np.einsum("na,nc->nac", actions, state).reshape(len(state), -1)), -1)
 
 
+def _place(columns: np.ndarray) -> np.ndarray:  # (n, k) -> (2, k)
+    """Mean and spread of each; 1 for the spread of one that stands still."""
+    spread = columns.std(0)
+    return np.stack((columns.mean(0), np.where(spread > 1e-7 * np.abs(columns).max(0), spread, 1.0)))
+
+
+def _standard(columns: np.ndarray) -> np.ndarray:  # (n, k)
+    mean, spread = _place(columns)
+    return np.asarray((columns - mean) / spread)
+
+
+def _products(state: np.ndarray) -> np.ndarray:  # (n, c) -> (n, 1 + c + c (c + 1) / 2)
+    """The state, and each of its parts times each."""
+    whole = _with_one(state)
+    one, other = np.triu_indices(whole.shape[1])
+    return np.asarray(whole[:, one] * whole[:, other])
+
+
 def _fitted(regressors: np.ndarray, columns: np.ndarray) -> np.ndarray:  # (n, p), (n, k) -> (p, k)
-    """Least squares, held near 0 by a small part of each regressor's size."""
-    moments = regressors.T @ regressors
+    """Least squares of numbers near 0."""
+    return _solved(regressors.T @ regressors, regressors.T @ columns)
+
+
+def _solved(moments: np.ndarray, products: np.ndarray) -> np.ndarray:  # (p, p), (p, k) -> (p, k)
+    """Held near 0 by a small part of each regressor's size; a level far from 0 would be held as well."""
     sizes = np.diag(moments) * _RIDGE
-    found: np.ndarray = np.linalg.solve(moments + np.diag(sizes + (sizes == 0.0)), regressors.T @ columns)
+    found: np.ndarray = np.linalg.solve(moments + np.diag(sizes + (sizes == 0.0)), products)
     return found
+
+
+def _is_of_squares(moments: np.ndarray) -> bool:  # (p, p)
+    """Whether it may be regressorsᵀ regressors; of another one `_solved` need not have a solution."""
+    if not np.isfinite(moments).all() or not np.allclose(moments, moments.T):
+        return False
+    return not moments.size or bool(np.linalg.eigvalsh(moments)[0] >= -1e-9 * max(float(np.trace(moments)), 0.0))
 
 
 def _residuals(regressors: np.ndarray, columns: np.ndarray) -> np.ndarray:  # (n, p), (n, k) -> (n, k)

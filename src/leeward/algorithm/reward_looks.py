@@ -14,6 +14,7 @@ _REWARDS = 512  # that are looked at, of those within episodes
 _ENDS = 3  # of episodes, from which on it is told whether their rewards repeat
 _REPEATS = 0.1  # share of rewards that are the one before, from which on repetition says nothing
 _STALE, _TURNS = 5, 4  # rewards that are paid again, from which on it is told; how often each may come in the mean
+_SMALL, _STEPS = 3.0, 2  # times the smallest change: on a grid many are so small, and must be so much fewer than none
 
 
 def reward_looks(rollout: RolloutBuffer) -> Numbers:
@@ -43,11 +44,17 @@ def _last_repeated(rollout: RolloutBuffer, ended: np.ndarray) -> float:  # (T, B
 
 def _stale(rollout: RolloutBuffer, ended: np.ndarray) -> float:  # (T, B) bool
     """Share of the steps that pay exactly what the one before did, if what they pay comes at no other time: an env that
-    stands still pays the same for long, and a reward of few values pays each of them again."""
+    stands still pays the same for long, and a reward of few values pays each of them again. On a grid, that of rounding
+    or of float32 far from 0, a reward that changes slowly stays as often as it moves by the smallest step."""
     paid = _some_rewards(rollout)
-    same = (paid[1:] == paid[:-1]) & ~ended[: len(paid) - 1, : paid.shape[1]]
+    goes_on = ~ended[: len(paid) - 1, : paid.shape[1]]
+    changes = np.abs(np.diff(paid.astype(np.float64), axis=0))
+    same = (changes == 0.0) & goes_on
     values = np.unique(paid[1:][same])
     if len(values) < _STALE or np.count_nonzero(np.isin(paid, values)) > _TURNS * len(values):
+        return 0.0
+    moved = changes[(changes > 0.0) & goes_on]
+    if not len(moved) or np.count_nonzero(same) <= _STEPS * np.count_nonzero(moved <= _SMALL * moved.min()):
         return 0.0
     return float(same.mean())
 

@@ -774,7 +774,7 @@ _TABLE = (
         cause="the env carries out an earlier action than the one it is given: a buffer, a queue or a thread between "
               "the policy and the env, so that rewards and observations are credited to the wrong action",
         remedy="step the env with the action it is given; where the delay is the task's own, show the actions that "
-               "wait in the observation",
+               "wait in the observation, or use a policy with memory, and turn the rule off",
         check="give one action that differs and count the steps until anything else does",
         persistence=3,
         least=_MANY,
