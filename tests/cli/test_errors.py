@@ -168,6 +168,17 @@ def test_a_tilde_elsewhere_stays_what_it_is_and_one_of_nobody_is_refused(leeward
     assert result.code == 1 and "~nobody-of-this-name/x.csv: nobody of this name has a home" in result.err
 
 
+def test_a_tilde_behind_a_dot_is_the_name_of_a_file_here_as_the_message_says(leeward, tmp_path):
+    lines = "".join(f"2024-01-{day:02d},10,11,9,10\n" for day in range(1, 29))
+    (tmp_path / "~x.csv").write_text(f"time,open,high,low,close\n{lines}")
+    assert "nobody of this name has a home directory here; write ./~ " in leeward("data", "check", "~x.csv").err
+    result = leeward("data", "check", "./~x.csv")
+    assert (result.code, result.err) == (0, "") and "28 bars" in result.out
+    (tmp_path / "here.yaml").write_text("data: {source: ./~y.csv}\n")
+    for arguments in (["here.yaml"], ["--set", "data.source=./~y.csv"], ["--data", "./~y.csv"]):
+        assert leeward("train", *arguments).err.startswith("error: ~y.csv: no such file"), arguments
+
+
 @pytest.mark.parametrize("path", ["a\nerror: b", "a\rb", "a\n", "a\u2028b"])
 def test_a_path_of_several_lines_is_one_line_of_an_error(path, leeward):
     result = leeward("verify", path)

@@ -463,6 +463,13 @@ MUTANTS = [
         "cli/test_errors.py::test_a_tilde_in_a_config_is_the_home_directory_too",
     ),
     row(
+        "a tilde behind a dot is the home directory",
+        "durable:at_home",
+        'str(path).startswith("~")',
+        'str(Path(path)).startswith("~")',
+        "cli/test_errors.py::test_a_tilde_behind_a_dot_is_the_name_of_a_file_here_as_the_message_says",
+    ),
+    row(
         "a space that no network reads is found in the network",
         "algorithm/ppo:_check_spaces",
         "not all(isinstance(part, _ACTION_SPACES) for part in parts)",
