@@ -406,3 +406,22 @@ def test_two_columns_of_one_name_are_named(tmp_path):
     with pytest.raises(DataError, match="duplicate column: two columns are called 'open'"):
         load(pd.concat([frame, frame[["open"]]], axis=1))
     assert load(pd.concat([frame.assign(x=1), frame.assign(x=1)[["x"]]], axis=1)).assets == ("asset",)
+
+
+@pytest.mark.parametrize("column", ["Dividends", "Stock Splits"])
+def test_false_is_no_split_and_no_dividend_and_true_is_no_number(column, tmp_path):
+    expected = load(daily(), DataConfig(dividends="raw"))
+    for cells in (False, [False] * 39 + ["0"], [np.bool_(False)] * 39 + [0.0]):
+        found = load(daily(**{column: cells}), DataConfig(dividends="raw"))
+        np.testing.assert_array_equal(found.close, expected.close)
+    path = written(tmp_path / "asset.csv", daily(**{column: False}).to_csv(index=False))
+    np.testing.assert_array_equal(load(path).close, expected.close)
+    name = column.lower().replace(" ", "_")
+    with pytest.raises(DataError, match=f"row 3: error: text in number: {name} is 'True'; expected a number"):
+        load(daily(**{column: [False] * 2 + [True] + [False] * 37}))
+
+
+def test_true_of_numpy_is_no_price():
+    cells = np.array([10.0] * 39 + [np.bool_(True)], dtype=object)
+    with pytest.raises(DataError, match="row 40: error: text in number: close is 'True'; expected a number"):
+        load(daily(close=cells))

@@ -52,6 +52,20 @@ MUTANTS = [
         f"{HOSTILE}::test_a_line_that_does_not_say_its_asset_is_named",
     ),
     row(
+        "false is no dividend and no number",
+        "market/columns:_read_numbers",
+        "_false_as_zero(cells[name])",
+        "cells[name]",
+        f"{HOSTILE}::test_false_is_no_split_and_no_dividend_and_true_is_no_number",
+    ),
+    row(
+        "true of NumPy is a price of one",
+        "market/columns:_is_truth",
+        "isinstance(cell, bool | np.bool_)",
+        "isinstance(cell, bool)",
+        f"{HOSTILE}::test_true_of_numpy_is_no_price",
+    ),
+    row(
         "true is a price of one",
         "market/columns:_read_numbers",
         "values[name][_is_truth(column)] = np.nan",

@@ -232,6 +232,7 @@ def _read_numbers(
 ) -> tuple[dict[str, FloatArray], list[Problem]]:
     order = (*PRICES, "volume", "adj_close", *ACTIONS, *(n for n in names if n.startswith(USER_FEATURE)))
     cells = {name: frame[names[name]] for name in order if name in names}
+    cells |= {name: _false_as_zero(cells[name]) for name in ACTIONS if name in cells}
     values = {n: pd.to_numeric(column, errors="coerce").to_numpy(np.float64, copy=True) for n, column in cells.items()}
     for name, column in cells.items():
         if not name.startswith(USER_FEATURE):  # true is no price, though pandas counts with it
@@ -252,10 +253,18 @@ def _read_numbers(
     return values, [problem for name, column in cells.items() for problem in _not_numbers(table, name, column, values)]
 
 
+def _false_as_zero(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """A split or a dividend that is false is none."""
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return column
+    false = column.astype(str).str.strip().str.lower() == "false"
+    return column.astype(object).mask(false, 0).infer_objects()
+
+
 def _is_truth(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     if column.dtype != object:
         return np.full(len(column), pd.api.types.is_bool_dtype(column))
-    return np.array([isinstance(cell, bool) for cell in column], np.bool_)
+    return np.array([isinstance(cell, bool | np.bool_) for cell in column], np.bool_)
 
 
 def _not_numbers(table: Table, name: str, column: "pd.Series[Any]", values: Mapping[str, FloatArray]) -> list[Problem]:
