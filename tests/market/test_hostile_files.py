@@ -379,7 +379,7 @@ def test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name(tmp_path):
 def test_a_line_that_does_not_say_its_asset_is_named(name, tmp_path):
     frame, path = daily(tic=["A"] * 39 + [None]), tmp_path / name
     frame.to_csv(path, index=False) if name.endswith("csv") else frame.to_parquet(path)
-    with pytest.raises(DataError, match=r"row 4[01]: error: asset name: '' is no name of an asset; expected 1 to 64"):
+    with pytest.raises(DataError, match=r"row 4[01]: error: asset name: the cell of 'tic' is empty; expected 1 to 64"):
         load(str(path))
 
 
@@ -425,3 +425,17 @@ def test_true_of_numpy_is_no_price():
     cells = np.array([10.0] * 39 + [np.bool_(True)], dtype=object)
     with pytest.raises(DataError, match="row 40: error: text in number: close is 'True'; expected a number"):
         load(daily(close=cells))
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "frame"])
+def test_a_column_of_names_that_is_empty_names_nothing_and_the_file_does(kind, tmp_path):
+    frame, path = daily(symbol=None), tmp_path / f"GOLD.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "json":
+        frame.to_json(path, orient="records")
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    found = load(frame.assign(symbol=np.nan), name="GOLD") if kind == "frame" else load(str(path))
+    assert found.assets == ("GOLD",)
+    assert "'symbol' is empty on every line: the asset is called 'GOLD'" in "\n".join(map(str, found.problems))

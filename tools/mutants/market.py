@@ -46,10 +46,17 @@ MUTANTS = [
     ),
     row(
         "a line without its asset is of an asset without a name",
-        "market/columns:read_columns",
+        "market/columns:_names_of_assets",
         "0 < len(each) <= _LONGEST_NAME",
         "len(each) <= _LONGEST_NAME",
         f"{HOSTILE}::test_a_line_that_does_not_say_its_asset_is_named",
+    ),
+    row(
+        "a column of names without a name is a fault",
+        "market/columns:_names_of_assets",
+        '(text == "").all()',
+        "False",
+        f"{HOSTILE}::test_a_column_of_names_that_is_empty_names_nothing_and_the_file_does",
     ),
     row(
         "false is no dividend and no number",

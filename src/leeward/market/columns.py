@@ -60,20 +60,36 @@ def read_columns(
     time, problems = read_times(_joined(frame, names), table.rows, where=table.where, time_zone=time_zone)
     values, more = _read_numbers(table, frame, names)
     problems += more
-    if "asset" in names:
-        cells = frame[names["asset"]]
-        text = cells.astype(str).str.strip().where(cells.notna(), "")
-        odd = np.flatnonzero(~np.array([each.isprintable() and 0 < len(each) <= _LONGEST_NAME for each in text]))
-        if len(odd):
-            message = (
-                f"{text.iloc[odd[0]]!r:.40} is no name of an asset; expected 1 to {_LONGEST_NAME} letters and signs"
-            )
-            table.problems.append(Problem(int(table.rows[odd[0]]), "asset name", message, where=table.where))
-            return None
-        assets = text.to_numpy(dtype=np.str_)
-    else:
-        assets = np.full(len(frame), asset)
+    assets = _names_of_assets(table, frame, names, asset)
+    if assets is None:
+        return None
     return _oldest_first(Columns(time, assets, values, table.rows, table.where, table.problems + problems))
+
+
+def _names_of_assets(
+    table: Table, frame: pd.DataFrame, names: Mapping[str, str], asset: str
+) -> NDArray[np.str_] | None:
+    """Of each line; None where one is no name (the table's problems say so)."""
+    if "asset" not in names:
+        return np.full(len(frame), asset)
+    column = names["asset"]
+    cells = frame[column]
+    text = cells.astype(str).str.strip().where(cells.notna(), "")
+    if (text == "").all():
+        table.note(f"{str(column)!r} is empty on every line: the asset is called {asset!r}")
+        return np.full(len(frame), asset)
+    odd = np.flatnonzero(~np.array([each.isprintable() and 0 < len(each) <= _LONGEST_NAME for each in text]))
+    if len(odd):
+        cell = text.iloc[odd[0]]
+        expected = f"expected 1 to {_LONGEST_NAME} letters and signs"
+        message = (
+            f"{cell!r:.40} is no name of an asset; {expected}"
+            if cell
+            else f"the cell of {str(column)!r} is empty; {expected} that name the asset, on every line or on none"
+        )
+        table.problems.append(Problem(int(table.rows[odd[0]]), "asset name", message, where=table.where))
+        return None
+    return text.to_numpy(dtype=np.str_)
 
 
 def _bars_alone(table: Table, frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
