@@ -470,6 +470,27 @@ MUTANTS = [
         "cli/test_errors.py::test_a_tilde_behind_a_dot_is_the_name_of_a_file_here_as_the_message_says",
     ),
     row(
+        "a file that holds no bars fills a directory",
+        "market/reading:within_bounds",
+        "not holds_bars(table, renamed)",
+        "False",
+        f"{BARS}::test_a_file_that_holds_no_bars_takes_no_room_from_those_that_do",
+    ),
+    row(
+        "columns that the config names are none of bars",
+        "market/reading:holds_bars",
+        "find(frame, renamed)",
+        "find(frame, {})",
+        f"{BARS}::test_files_whose_columns_the_config_names_are_bounded_too_and_the_largest_is_named",
+    ),
+    row(
+        "a price per ticker is none of bars",
+        "market/reading:holds_bars",
+        "bool(price_of_ticker(frame, renamed))",
+        "False",
+        f"{BARS}::test_a_file_of_a_price_per_ticker_is_one_of_bars_also_beside_others",
+    ),
+    row(
         "a space that no network reads is found in the network",
         "algorithm/ppo:_check_spaces",
         "not all(isinstance(part, _ACTION_SPACES) for part in parts)",
@@ -507,15 +528,15 @@ MUTANTS = [
     row(
         "a directory holds any number of files",
         "market/sources:_tables",
-        "within_bounds((pair for file in files for pair in read_files(file)), path)",
-        "(pair for file in files for pair in read_files(file))",
+        "within_bounds(pairs, path, renamed)",
+        "pairs",
         f"{TOGETHER}[directory of zips-MOST_ROWS-62]",
     ),
     row(
         "an archive holds any number of files",
         "market/reading:_read_zip",
-        "within_bounds(_unpacked(archive, names, path, folder), path)",
-        "_unpacked(archive, names, path, folder)",
+        "within_bounds(_unpacked(archive, names, path, folder, renamed), path, renamed)",
+        "_unpacked(archive, names, path, folder, renamed)",
         f"{TOGETHER}[zip-MOST_ROWS-62]",
     ),
     row(

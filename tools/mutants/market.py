@@ -40,7 +40,7 @@ MUTANTS = [
     row(
         "the name of an asset is read as a number",
         "market/reading:_parsed",
-        "is_of_assets(name)",
+        "is_of_assets(name, renamed)",
         "False",
         f"{HOSTILE}::test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name",
     ),
@@ -52,11 +52,32 @@ MUTANTS = [
         f"{HOSTILE}::test_a_line_that_does_not_say_its_asset_is_named",
     ),
     row(
+        "a name of an asset is a number where the config says which column it is",
+        "market/column_names:is_of_assets",
+        'renamed.get(str(name)) == "asset"',
+        "False",
+        f"{HOSTILE}::test_the_column_of_names_is_of_texts_also_where_the_config_says_which_it_is",
+    ),
+    row(
         "a column of names without a name is a fault",
         "market/columns:_names_of_assets",
         '(text == "").all()',
         "False",
         f"{HOSTILE}::test_a_column_of_names_that_is_empty_names_nothing_and_the_file_does",
+    ),
+    row(
+        "an index is made a column that is there",
+        "market/columns:_without_index",
+        "single and name in frame.columns",
+        "False",
+        f"{HOSTILE}::test_an_index_that_is_a_column_too_is_left_out_and_said",
+    ),
+    row(
+        "two columns of one name in a text get another one",
+        "market/column_names:with_blanks_apart",
+        "blank and seen[str(name)]",
+        "seen[str(name)]",
+        f"{HOSTILE}::test_two_columns_of_one_name_in_a_text_are_named",
     ),
     row(
         "false is no dividend and no number",
@@ -81,10 +102,10 @@ MUTANTS = [
     ),
     row(
         "of two columns of one name either may be meant",
-        "market/columns:read_columns",
-        "list(frame.columns).count(name) > 1",
-        "False",
-        f"{HOSTILE}::test_two_columns_of_one_name_are_named",
+        "market/column_names:named_twice",
+        "not twice",
+        "True",
+        f"{HOSTILE}::test_two_columns_of_one_name_are_named_before_anything_is_made_of_them",
     ),
     # Files
     row(
@@ -167,7 +188,7 @@ MUTANTS = [
     ),
     row(
         "bid and ask are assets",
-        "market/columns:_with_tickers",
+        "market/column_names:price_of_ticker",
         "_SIDES & set(map(str.lower, fields))",
         "False",
         f"{REFUSED}[bid and ask, apart]",

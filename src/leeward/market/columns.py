@@ -9,15 +9,24 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.market.bars import FloatArray
-from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE, field_and_ticker, find, plain, zone_of
+from leeward.market.column_names import (
+    ACTIONS,
+    PRICES,
+    USER_FEATURE,
+    find,
+    named_twice,
+    plain,
+    price_of_ticker,
+    with_blanks_apart,
+    zone_of,
+)
 from leeward.market.numbers import MISSING, decimal_sign, plain_numbers
 from leeward.market.problems import Problem
 from leeward.market.reading import Table
 from leeward.market.times import read_times
 
-__all__ = ["Columns", "holds_bars", "read_columns"]
+__all__ = ["Columns", "read_columns"]
 
-_SIDES = {"bid", "ask", "mid", "adj", "prev", "previous"}  # what stands before a field and is no asset
 _LONGEST_NAME = 64
 _OBVIOUS = {"time", "date", "datetime", "timestamp", "tic", "ticker", "symbol", "vol", "index", "unnamed:_0", ""}
 
@@ -44,15 +53,12 @@ def read_columns(
     if table.frame.empty:
         return None
     frame = _flatten(table, renamed or {})
+    if frame is None:
+        return None
     names = find(frame, renamed or {})
     missing = [name for name in ("time", *PRICES) if name not in names]
     if missing:
         table.problems.append(Problem(None, "missing column", _remedy(frame, names, missing), where=table.where))
-        return None
-    twice = [str(name) for name in names.values() if list(frame.columns).count(name) > 1]
-    if twice:
-        message = f"two columns are called {twice[0]!r:.80}; drop one of them, or give it another name"
-        table.problems.append(Problem(None, "duplicate column", message, where=table.where))
         return None
     _say_what_was_taken(table, frame, names)
     frame = _bars_alone(table, frame, names)
@@ -115,23 +121,54 @@ def _is_missing(cells: "pd.Series[Any]") -> NDArray[np.bool_]:
     return missing.to_numpy(np.bool_)
 
 
-def holds_bars(table: Table) -> bool:
-    """Whether any column of prices, or a price per ticker, is in a table."""
+def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame | None:
+    """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker.
+
+    None where two columns have one name, since nothing tells which of them is meant.
+    """
     frame = table.frame
-    return frame.columns.nlevels == 2 or bool({"open", "close"} & find(frame, {}).keys())
+    if frame.columns.nlevels == 1:
+        frame = frame.set_axis(with_blanks_apart(frame.columns), axis=1)
+    for step in (_without_index, _with_tickers, _stacked):
+        if (twice := named_twice(frame)) is not None:
+            message = f"two columns are called {twice!r:.80}; drop one of them, or give it another name"
+            table.problems.append(Problem(None, "duplicate column", message, where=table.where))
+            return None
+        frame = step(table, frame, renamed)
+    return frame
 
 
-def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
-    """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker."""
-    frame = table.frame
+def _without_index(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
     single = frame.columns.nlevels == 1
-    numbered = pd.api.types.is_integer_dtype(frame.index) and single and "time" in find(frame, renamed)
-    if numbered:  # rows that were filtered or joined keep their old numbers
-        frame = frame.reset_index(drop=True)
-    elif not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.rename_axis(index=str(frame.index.name or "time")).reset_index()
-    if frame.columns.nlevels != 2:
-        frame = _with_tickers(table, frame, renamed)
+    if pd.api.types.is_integer_dtype(frame.index) and single and "time" in find(frame, renamed):
+        return frame.reset_index(drop=True)  # rows that were filtered or joined keep their old numbers
+    if isinstance(frame.index, pd.RangeIndex):
+        return frame
+    name = str(frame.index.name or "time")
+    if single and name in frame.columns:
+        table.note(f"the index is left out: {name!r} is a column too")
+        return frame.reset_index(drop=True)
+    return frame.rename_axis(index=name).reset_index()
+
+
+def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+    """Names of a field and a ticker, as Close_AAPL or AAPL.Close, are taken apart into yfinance's two levels."""
+    pairs = price_of_ticker(frame, renamed) if frame.columns.nlevels == 1 else {}
+    if not pairs:
+        return frame
+    tickers = dict.fromkeys(ticker for _, ticker in pairs.values())
+    table.note(f"one column per field and asset; the assets are {', '.join(tickers)}")
+    time = find(frame, renamed)["time"]
+    taken = frame[[time, *pairs]]
+    taken.columns = pd.MultiIndex.from_tuples([("time", ""), *pairs.values()])
+    left = [str(column) for column in frame.columns if column != time and column not in pairs]
+    if left:
+        table.problems.append(Problem(None, "ignored", ", ".join(map(repr, left)), "note", table.where))
+    return taken
+
+
+def _stacked(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+    """Tickers below each other instead of beside each other."""
     if frame.columns.nlevels != 2:
         return frame
     fields = [str(first).lower() for first in frame.columns.get_level_values(0)]
@@ -145,24 +182,6 @@ def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
     flat: pd.DataFrame = pd.concat(parts)
     table.rows = table.rows[flat.index.to_numpy()]
     return flat.reset_index(drop=True)
-
-
-def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
-    """Names of a field and a ticker, as Close_AAPL or AAPL.Close, are taken apart into yfinance's two levels."""
-    names = find(frame, renamed)
-    if "time" not in names or set(PRICES) & set(names):
-        return frame
-    pairs = {column: pair for column in frame.columns if (pair := field_and_ticker(str(column))) is not None}
-    fields = {ticker: {field for field, other in pairs.values() if other == ticker} for _, ticker in pairs.values()}
-    if not pairs or not all(set(PRICES) <= found for found in fields.values()) or _SIDES & set(map(str.lower, fields)):
-        return frame
-    table.note(f"one column per field and asset; the assets are {', '.join(fields)}")
-    taken = frame[[names["time"], *pairs]]
-    taken.columns = pd.MultiIndex.from_tuples([("time", ""), *pairs.values()])
-    left = [str(column) for column in frame.columns if column != names["time"] and column not in pairs]
-    if left:
-        table.problems.append(Problem(None, "ignored", ", ".join(map(repr, left)), "note", table.where))
-    return taken
 
 
 def _remedy(frame: pd.DataFrame, names: Mapping[str, str], missing: list[str]) -> str:
