@@ -379,7 +379,7 @@ def test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name(tmp_path):
 def test_a_line_that_does_not_say_its_asset_is_named(name, tmp_path):
     frame, path = daily(tic=["A"] * 39 + [None]), tmp_path / name
     frame.to_csv(path, index=False) if name.endswith("csv") else frame.to_parquet(path)
-    with pytest.raises(DataError, match=r"row 4[01]: error: asset name: the cell of 'tic' is empty; expected 1 to 64"):
+    with pytest.raises(DataError, match=r"row 4[01]: asset name: the cell of 'tic' is empty; expected 1 to 64"):
         load(str(path))
 
 
@@ -390,10 +390,10 @@ def test_true_is_no_price_and_no_volume_but_a_feature_may_be_true(column, tmp_pa
     path.write_text(json.dumps(records))
     assert load(str(path)).extra["feature_up"].ravel()[3] == 1.0
     path.write_text(json.dumps([row | {column: True} if i == 3 else row for i, row in enumerate(records)]))
-    with pytest.raises(DataError, match=f"row 4: error: text in number: {column} is 'True'; expected a number"):
+    with pytest.raises(DataError, match=f"row 4: text in number: {column} is 'True'; expected a number"):
         load(str(path))
     daily(**{column: True}).to_parquet(tmp_path / "bars.parquet")
-    with pytest.raises(DataError, match=f"row 1: error: text in number: {column} is 'True'; expected a number"):
+    with pytest.raises(DataError, match=f"row 1: text in number: {column} is 'True'; expected a number"):
         load(str(tmp_path / "bars.parquet"))
 
 
@@ -481,13 +481,13 @@ def test_false_is_no_split_and_no_dividend_and_true_is_no_number(column, tmp_pat
     path = written(tmp_path / "asset.csv", daily(**{column: False}).to_csv(index=False))
     np.testing.assert_array_equal(load(path).close, expected.close)
     name = column.lower().replace(" ", "_")
-    with pytest.raises(DataError, match=f"row 3: error: text in number: {name} is 'True'; expected a number"):
+    with pytest.raises(DataError, match=f"row 3: text in number: {name} is 'True'; expected a number"):
         load(daily(**{column: [False] * 2 + [True] + [False] * 37}))
 
 
 def test_true_of_numpy_is_no_price():
     cells = np.array([10.0] * 39 + [np.bool_(True)], dtype=object)
-    with pytest.raises(DataError, match="row 40: error: text in number: close is 'True'; expected a number"):
+    with pytest.raises(DataError, match="row 40: text in number: close is 'True'; expected a number"):
         load(daily(close=cells))
 
 

@@ -549,9 +549,16 @@ MUTANTS = [
     row(
         "one failure is several errors",
         "cli/app:_fail",
-        "'; '.join",
+        "' | '.join",
         "chr(10).join",
         "cli/test_errors.py::test_several_wrong_keys_are_one_line_that_names_each",
+    ),
+    row(
+        "of wrong bars all are one error",
+        "market/problems:raise_on_errors",
+        "lines[0] + more",
+        "chr(10).join(lines)",
+        "cli/test_errors.py::test_of_several_wrong_bars_the_first_is_said_and_where_all_are",
     ),
     row("an error steers the terminal", "cli/app:_fail", "printable(line)", "line", STEERS),
     row("a line steers the terminal", "cli/view:harmless", "printable(line)", "line", STEERS),

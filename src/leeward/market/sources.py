@@ -1,6 +1,7 @@
 """Bars from files, frames and rows: every source goes through the same reading and the same checks."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +39,8 @@ def load(source: Source, config: DataConfig | None = None, *, name: str = "asset
     `name` is that of the only asset of a DataFrame or of rows, which cannot say it themselves.
     """
     problems, bars = examined(source, config, name=name)
-    raise_on_errors(problems)
+    command = f"leeward data check {shlex.quote(str(source))}"
+    raise_on_errors(problems, command if isinstance(source, str | Path) else "leeward.market.check")
     assert bars is not None
     return bars
 
