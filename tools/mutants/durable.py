@@ -593,8 +593,15 @@ MUTANTS = [
     row(
         "an env that fails in its first step fails in training",
         "training/gym_envs:check_gym",
-        "env.step(env.action_space.sample())",
-        "env.action_space.sample()",
+        "env.step(_any_action(env))",
+        "_any_action(env)",
         "training/test_tasks.py::test_an_env_that_cannot_be_made_is_one_line_and_leaves_nothing_behind",
+    ),
+    row(
+        "an env that raises on what it masks is refused",
+        "training/gym_envs:_any_action",
+        'not env.has_wrapper_attr("action_masks")',
+        "True",
+        "training/test_tasks.py::test_an_env_that_raises_on_what_it_masks_is_asked_what_it_allows",
     ),
 ]
