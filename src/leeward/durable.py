@@ -63,11 +63,14 @@ def sha256(data: bytes) -> str:
 
 def at_home(path: str | Path) -> Path:
     """A path that somebody wrote: `~` at its beginning is the home directory, also where no shell has put it in."""
+    if not str(path).startswith("~"):  # asked of the text: a Path of ./~x is one of ~x
+        return Path(path)
     try:
         return Path(path).expanduser()
     except RuntimeError:
         raise ArgumentError(
-            f"{path}: nobody of this name has a home directory here; write ./~ for a path that begins with ~"
+            f"{path}: nobody of this name has a home directory here; write ./~ for a path that begins with ~ (in "
+            "Python as a text, since a Path drops ./)"
         ) from None
 
 

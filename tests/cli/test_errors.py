@@ -101,7 +101,18 @@ def test_several_wrong_keys_are_one_line_that_names_each(leeward):
     result = leeward("train", "--set", "ppo.gamma=2", "--set", "sed=1")
     where = "the defaults and the command line"
     assert result.code == 1 and result.err.count("\n") == 1
-    assert result.err.startswith(f"error: {where}: ppo.gamma: ") and f"; {where}: unknown key 'sed'" in result.err
+    assert result.err.startswith(f"error: {where}: ppo.gamma: ") and f" | {where}: unknown key 'sed'" in result.err
+
+
+def test_of_several_wrong_bars_the_first_is_said_and_where_all_are(leeward, tmp_path):
+    # Days 2, 3 and 4, on lines 3 to 5, cost nothing: four prices each, and a line a problem.
+    lines = [f"2024-01-{day:02d}" + (",0" if 2 <= day <= 4 else ",10") * 4 for day in range(1, 29)]
+    (tmp_path / "my bars.csv").write_text("\n".join(["time,open,high,low,close", *lines]))
+    errors = [line for line in leeward("data", "check", "my bars.csv").out.splitlines() if ": error: " in line]
+    result = leeward("train", "--data", "my bars.csv")
+    assert result.code == 1 and result.err.count("error: ") == 1 == result.err.count("\n")
+    assert result.err.startswith("error: my bars.csv row 3: price not positive: ")
+    assert result.err.endswith(f" (and {len(errors) - 1} more: leeward data check 'my bars.csv')\n") and len(errors) > 2
 
 
 def test_a_missing_package_names_the_extra_to_install(leeward, monkeypatch):
@@ -166,6 +177,17 @@ def test_a_tilde_elsewhere_stays_what_it_is_and_one_of_nobody_is_refused(leeward
     assert result.code == 1 and "~nobody-of-this-name/x: nobody of this name has a home" in result.err
     result = leeward("train", "--set", "data.source=~nobody-of-this-name/x.csv")
     assert result.code == 1 and "~nobody-of-this-name/x.csv: nobody of this name has a home" in result.err
+
+
+def test_a_tilde_behind_a_dot_is_the_name_of_a_file_here_as_the_message_says(leeward, tmp_path):
+    lines = "".join(f"2024-01-{day:02d},10,11,9,10\n" for day in range(1, 29))
+    (tmp_path / "~x.csv").write_text(f"time,open,high,low,close\n{lines}")
+    assert "nobody of this name has a home directory here; write ./~ " in leeward("data", "check", "~x.csv").err
+    result = leeward("data", "check", "./~x.csv")
+    assert (result.code, result.err) == (0, "") and "28 bars" in result.out
+    (tmp_path / "here.yaml").write_text("data: {source: ./~y.csv}\n")
+    for arguments in (["here.yaml"], ["--set", "data.source=./~y.csv"], ["--data", "./~y.csv"]):
+        assert leeward("train", *arguments).err.startswith("error: ~y.csv: no such file"), arguments
 
 
 @pytest.mark.parametrize("path", ["a\nerror: b", "a\rb", "a\n", "a\u2028b"])

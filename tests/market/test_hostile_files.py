@@ -157,7 +157,7 @@ def test_many_files_have_together_no_more_than_one_may_have(kind, bound, most, t
     monkeypatch.setattr(arrow_files, bound, most)
     assert load(source).assets == ("A", "B")
     add("C")
-    with pytest.raises(DataError, match=r"90 rows, .* bytes of them, in the first 3 files; all together have"):
+    with pytest.raises(DataError, match=r"90 rows, .* bytes of them, in the first 3 files of bars, of which"):
         load(source)
 
 
@@ -379,7 +379,7 @@ def test_a_name_of_digits_keeps_its_zeros_and_is_no_other_name(tmp_path):
 def test_a_line_that_does_not_say_its_asset_is_named(name, tmp_path):
     frame, path = daily(tic=["A"] * 39 + [None]), tmp_path / name
     frame.to_csv(path, index=False) if name.endswith("csv") else frame.to_parquet(path)
-    with pytest.raises(DataError, match=r"row 4[01]: error: asset name: '' is no name of an asset; expected 1 to 64"):
+    with pytest.raises(DataError, match=r"row 4[01]: asset name: the cell of 'tic' is empty; expected 1 to 64"):
         load(str(path))
 
 
@@ -390,10 +390,10 @@ def test_true_is_no_price_and_no_volume_but_a_feature_may_be_true(column, tmp_pa
     path.write_text(json.dumps(records))
     assert load(str(path)).extra["feature_up"].ravel()[3] == 1.0
     path.write_text(json.dumps([row | {column: True} if i == 3 else row for i, row in enumerate(records)]))
-    with pytest.raises(DataError, match=f"row 4: error: text in number: {column} is 'True'; expected a number"):
+    with pytest.raises(DataError, match=f"row 4: text in number: {column} is 'True'; expected a number"):
         load(str(path))
     daily(**{column: True}).to_parquet(tmp_path / "bars.parquet")
-    with pytest.raises(DataError, match=f"row 1: error: text in number: {column} is 'True'; expected a number"):
+    with pytest.raises(DataError, match=f"row 1: text in number: {column} is 'True'; expected a number"):
         load(str(tmp_path / "bars.parquet"))
 
 
@@ -405,4 +405,117 @@ def test_two_columns_of_one_name_are_named(tmp_path):
         load(str(path))
     with pytest.raises(DataError, match="duplicate column: two columns are called 'open'"):
         load(pd.concat([frame, frame[["open"]]], axis=1))
-    assert load(pd.concat([frame.assign(x=1), frame.assign(x=1)[["x"]]], axis=1)).assets == ("asset",)
+    with pytest.raises(DataError, match="duplicate column: two columns are called 'x'"):
+        load(pd.concat([frame.assign(x=1), frame.assign(x=1)[["x"]]], axis=1))
+
+
+def two_of(name, frame):
+    return pd.concat([frame, frame[[name]]], axis=1)
+
+
+TWO_LEVELS = pd.concat({"A": daily().set_index("time"), "B": daily().set_index("time")}, axis=1)
+TWICE = {
+    "vol": two_of("vol", daily(vol=2.0, tickvol=3.0).drop(columns="volume")),
+    "A close": two_of(("A", "close"), TWO_LEVELS),
+    "close A": daily().set_index("time").add_suffix("_A").assign(**{"close.A": 1.0}).reset_index(),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_two_columns_of_one_name_are_named_before_anything_is_made_of_them(name):
+    with pytest.raises(DataError, match=f"duplicate column: two columns are called '{name}'; drop one of them"):
+        load(TWICE[name])
+
+
+@pytest.mark.parametrize("name", ["volume", "notes"])
+def test_two_columns_of_one_name_in_a_text_are_named(name, tmp_path):
+    text = two_of(name, daily(notes=1)).to_csv(index=False)
+    with pytest.raises(DataError, match=f"duplicate column: two columns are called '{name}'"):
+        load(written(tmp_path / "a.csv", text))
+
+
+def test_columns_that_nobody_has_named_may_be_many(tmp_path):
+    text = "time,open,high,low,close,,\n" + "".join(f"2024-01-{day:02d},10,11,9,10,x,y\n" for day in range(1, 29))
+    assert len(load(written(tmp_path / "a.csv", text))) == 28
+    frame = daily(x=1, y=2, z=3).rename(columns={"x": "", "y": "", "z": "Unnamed: 0"})
+    assert len(load(pd.concat([frame, frame[["Unnamed: 0"]]], axis=1))) == 40
+
+
+def test_an_index_that_is_a_column_too_is_left_out_and_said():
+    frame = daily().assign(time=lambda each: pd.to_datetime(each["time"]))
+    for name in ("time", "date"):
+        named = frame.rename(columns={"time": name})
+        found = load(named.set_index(name, drop=False))
+        assert found.fingerprint == load(frame).fingerprint
+        assert f"the index is left out: '{name}' is a column too" in "\n".join(map(str, found.problems))
+
+
+def test_the_column_of_names_is_of_texts_also_where_the_config_says_which_it_is(tmp_path):
+    path = written(tmp_path / "bars.csv", daily(wkn=["000001", "1"] * 20).to_csv(index=False))
+    assert load(path, DataConfig(columns={"wkn": "asset"})).assets == ("000001", "1")
+    with zipfile.ZipFile(tmp_path / "bars.zip", "w") as archive:
+        archive.write(path, "bars.csv")
+    assert load(str(tmp_path / "bars.zip"), DataConfig(columns={"wkn": "asset"})).assets == ("000001", "1")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "frame"])
+def test_a_column_of_names_that_is_empty_names_nothing_and_the_file_does(kind, tmp_path):
+    frame, path = daily(symbol=None), tmp_path / f"GOLD.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "json":
+        frame.to_json(path, orient="records")
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    found = load(frame.assign(symbol=np.nan), name="GOLD") if kind == "frame" else load(str(path))
+    assert found.assets == ("GOLD",)
+    assert "'symbol' is empty on every line: the asset is called 'GOLD'" in "\n".join(map(str, found.problems))
+
+
+@pytest.mark.parametrize("column", ["Dividends", "Stock Splits"])
+def test_false_is_no_split_and_no_dividend_and_true_is_no_number(column, tmp_path):
+    expected = load(daily(), DataConfig(dividends="raw"))
+    for cells in (False, [False] * 39 + ["0"], [np.bool_(False)] * 39 + [0.0]):
+        found = load(daily(**{column: cells}), DataConfig(dividends="raw"))
+        np.testing.assert_array_equal(found.close, expected.close)
+    path = written(tmp_path / "asset.csv", daily(**{column: False}).to_csv(index=False))
+    np.testing.assert_array_equal(load(path).close, expected.close)
+    name = column.lower().replace(" ", "_")
+    with pytest.raises(DataError, match=f"row 3: text in number: {name} is 'True'; expected a number"):
+        load(daily(**{column: [False] * 2 + [True] + [False] * 37}))
+
+
+def test_true_of_numpy_is_no_price():
+    cells = np.array([10.0] * 39 + [np.bool_(True)], dtype=object)
+    with pytest.raises(DataError, match="row 40: text in number: close is 'True'; expected a number"):
+        load(daily(close=cells))
+
+
+def test_a_file_that_holds_no_bars_takes_no_room_from_those_that_do(tmp_path, monkeypatch):
+    """Two files of 30 bars are within a bound of 62 rows; 50 lines of something else are not counted."""
+    text = bars(pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d")).to_csv(index=False)
+    for name in ("A.csv", "C.csv"):
+        written(tmp_path / name, text)
+    written(tmp_path / "B.csv", "station,rain,wind,sun\n" + "x,1,2,3\n" * 50)
+    monkeypatch.setattr(arrow_files, "MOST_ROWS", 62)
+    found = load(tmp_path)
+    assert found.assets == ("A", "C") and "B.csv holds no bars" in "\n".join(map(str, found.problems))
+
+
+def test_files_whose_columns_the_config_names_are_bounded_too_and_the_largest_is_named(tmp_path, monkeypatch):
+    """Of 3, 40 and 20 bars the bound of 62 rows is passed with the third, and the second is the largest."""
+    german = {"open": "Anfang", "high": "Oben", "low": "Unten", "close": "Ende"}
+    for name, periods in (("A", 3), ("B", 40), ("C", 20)):
+        frame = bars(pd.date_range("2024-01-01", periods=periods).strftime("%Y-%m-%d")).rename(columns=german)
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    monkeypatch.setattr(arrow_files, "MOST_ROWS", 62)
+    config = DataConfig(columns={theirs: ours for ours, theirs in german.items()})
+    with pytest.raises(DataError, match=r"63 rows, .* in the first 3 files of bars, of which B\.csv is the largest"):
+        load(tmp_path, config)
+
+
+def test_a_file_of_a_price_per_ticker_is_one_of_bars_also_beside_others(tmp_path):
+    frame = daily().set_index("time")
+    frame.add_suffix("_WIDE").to_csv(tmp_path / "wide.csv")
+    frame.to_csv(tmp_path / "PLAIN.csv")
+    assert sorted(load(tmp_path).assets) == ["PLAIN", "WIDE"]

@@ -4,8 +4,10 @@ import time
 
 import pytest
 import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from leeward.config.load import load_config
+from leeward.errors import LeewardError
 from leeward.market import prepare
 from leeward.training import bench as module
 from leeward.training.bench import GAIN, PARTS, Shape, Timing, bench, timed
@@ -117,12 +119,69 @@ def test_the_first_shape_is_timed_whatever_the_time_and_no_other_after_it(invent
     assert len(shapes(seconds=0.01)) == len(asked) == 1
 
 
+DEPLOYED = ["--set", "risk={alpha: 0.5, limit: -1.0, binds: deployed}"]
+
+
+def test_a_shape_that_the_settings_refuse_is_skipped_and_nothing_that_was_timed_is_lost(monkeypatch):
+    # Where a limit binds the deployed policy some envs act without noise, and one env cannot be both.
+    monkeypatch.setattr(module, "_other_threads", lambda shape: [])
+    monkeypatch.setattr(module, "_other_batches", lambda shape: [])
+    config = load_config(None, [*GYM[1::2], "ppo.n_steps=16", *DEPLOYED[1::2]])
+    tried = bench(config, None, 600.0)
+    found = []
+    with pytest.raises(StopIteration) as end:
+        while True:
+            found.append(next(tried).shape.n_envs)
+    # Twice as many, with 8 steps each, and half as many; 16 envs would have 4 steps each, and 1 env is refused.
+    assert (found, end.value.value) == ([4, 8, 2], True)
+    with pytest.raises(LeewardError, match="2"):
+        timed(config, None, Shape(1, 64, 64, 1))
+
+
+def test_an_env_is_closed_also_where_its_training_fails(monkeypatch):
+    closed = []
+    plain = DummyVecEnv.close
+    monkeypatch.setattr(DummyVecEnv, "close", lambda env: (closed.append(env.num_envs), plain(env))[1])
+    config = load_config(None, [*GYM[1::2], *DEPLOYED[1::2]])
+    with pytest.raises(LeewardError):
+        timed(config, None, Shape(1, 64, 64, 1))
+    assert closed == [1]
+
+
+def bench_words(seconds="60"):
+    code, out, err = leeward_here("bench", "--seconds", seconds, *GYM)
+    assert (code, err) == (0, "")
+    return " ".join(out.split())
+
+
+def test_nothing_is_called_a_good_choice_that_was_compared_with_nothing(invented):
+    invented(lambda shape: time.sleep(1.1) or 1.0)
+    words = bench_words("1")
+    assert "Not everything was tried in 1 s; --seconds 4 tries more." in words
+    assert "No other shape was timed" in words and "good choice" not in words
+
+
+def test_all_that_was_tried_was_tried_however_long_it_took(invented, monkeypatch):
+    # The last of all shapes ends after the time is over; none was left out for it.
+    monkeypatch.setattr(module, "_other_threads", lambda shape: [])
+    monkeypatch.setattr(module, "_other_batches", lambda shape: [])
+    invented(lambda shape: time.sleep(1.1 if shape.n_envs == 1 else 0.0) or 1.0)
+    words = bench_words("1")
+    assert "Not everything was tried" not in words and "yours is a good choice" in words
+
+
+def test_the_advice_is_what_to_add_to_the_users_own_command(invented):
+    invented(lambda shape: 1.0 if shape.batch_size == 64 else 0.5)
+    words = bench_words()
+    assert "Add --set ppo.batch_size=32 at the end of your own `leeward train` command." in words
+
+
 def test_the_command_says_how_fast_where_the_time_goes_and_what_to_try():
     code, out, err = leeward_here("bench", "--seconds", "2", *settings("data.source=sample:synthetic"))
     assert (code, err) == (0, "")
     for words in ("steps/s", "as configured", "Where a round of", *PARTS, "in other shapes"):
         assert words in out, words
-    assert "Fastest: " in out or "is a good choice" in out
+    assert any(words in out for words in ("Fastest: ", "is a good choice", "No other shape was timed"))
 
 
 def test_the_command_takes_an_env_of_gymnasium_and_refuses_bad_settings():

@@ -107,7 +107,7 @@ def test_where_no_checkpoint_is_whole_each_is_named(run):
     lines = str(found.value).splitlines()
     assert len(lines) == 3 and lines[-1].endswith("no checkpoint is whole; start a new run")
     code, _, err = leeward_here("train", "--resume", str(run.path))
-    assert (code, err) == (1, f"error: {'; '.join(lines)}\n"), "one failure is one line"
+    assert (code, err) == (1, f"error: {' | '.join(lines)}\n"), "one failure is one line"
 
 
 def test_a_checkpoint_without_its_sums_or_one_of_its_files_is_damaged(run):

@@ -3,23 +3,30 @@
 import json
 import math
 import sysconfig
+from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from leeward.algorithm.parallel.env_shards import EnvList
 from leeward.backtest import statistics
 from leeward.backtest.baselines import buy_and_hold, cash
 from leeward.config.load import load_config
-from leeward.errors import EnvironmentFault
+from leeward.config.tune import GymConfig
+from leeward.errors import ConfigError, EnvironmentFault
 from leeward.market import prepare
 from leeward.training import tasks
+from leeward.training.gym_envs import check_gym
 from leeward.training.run_dir import RunDir
 from leeward.training.tasks import GymTask, _median, _windows, score_name
 from leeward.training.trainer import make_model, pick_up
 
 from ..support.tiny_runs import TINY, leeward_here
+from ..support.walk_envs import Walk
 
 GYM = (
     "gym.id=CartPole-v1", "policy.name=MlpPolicy", "policy.net_arch=[8]", "ppo.n_envs=2", "ppo.n_steps=16",
@@ -181,7 +188,7 @@ def test_a_module_of_an_installed_package_is_imported_for_its_envs(tmp_path, mon
         ("{id: 'nowhere.at_all:CartPole-v1'}", "no module 'nowhere' is installed"),
         ("{id: CartPole-v1, kwargs: {nope: 1}}", "cannot be made with {'nope': 1} (TypeError"),
         ("{id: CartPole-v1, kwargs: {id: x}}", "cannot be made with {'id': 'x'} (TypeError"),
-        ("{id: Pendulum-v1, kwargs: {g: abc}}", "cannot be made with {'g': 'abc'} (TypeError"),
+        ("{id: Pendulum-v1, kwargs: {g: abc}}", "cannot be stepped with {'g': 'abc'} (TypeError"),
         ("{id: CartPole-v1, kwargs: {max_episode_steps: 0}}", "(ValueError: Expect the `max_episode_steps`"),
         ("{id: Blackjack-v1}", "Blackjack-v1 observes Tuple; expected one of Box"),
     ],
@@ -190,6 +197,39 @@ def test_an_env_that_cannot_be_made_is_one_line_and_leaves_nothing_behind(gym, w
     code, _, err = trained_on(f"gym: {gym}", tmp_path)
     assert code == 1 and words in err and len(err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+class Narrow(Walk):
+    """Of many actions it allows one."""
+
+    def __init__(self, space, legal, flat):
+        super().__init__(0)
+        self.action_space, self.legal, self.flat = space, legal, flat
+
+    def action_masks(self):
+        mask = np.zeros(50, bool)
+        mask[self.flat] = True
+        return mask
+
+    def step(self, action):
+        if np.any(action != self.legal):
+            raise ValueError("an illegal move")
+        return super().step(action)
+
+
+NARROW = {
+    "one choice": (spaces.Discrete(50, start=5), 35, [30]),
+    "several": (spaces.MultiDiscrete([20, 30]), [7, 9], [7, 29]),  # the second choice stands behind the first 20
+}
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_an_env_that_raises_on_what_it_masks_is_asked_what_it_allows(kind, monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "Narrow-v0", EnvSpec("Narrow-v0", partial(Narrow, *NARROW[kind])))
+    check_gym(GymConfig(id="Narrow-v0"))
+    monkeypatch.delattr(Narrow, "action_masks")
+    with pytest.raises(ConfigError, match=r"Narrow-v0 cannot be stepped with \{\} \(ValueError: an illegal move\)"):
+        check_gym(GymConfig(id="Narrow-v0"))
 
 
 def test_an_episode_without_an_end_is_not_waited_for(monkeypatch):

@@ -10,6 +10,7 @@ TOLD = "algorithm/test_process_group.py"
 PEERS = "algorithm/test_peers.py"
 
 
+HALF = "test_a_worker_that_gives_half_a_message_is_named_and_whether_it_is_stopped"
 POOL, STOPPED = "algorithm/test_worker_pool.py", "test_a_worker_that_is_stopped_is_named_and_not_waited_for_without_end"
 
 
@@ -33,6 +34,27 @@ MUTANTS = [
         "algorithm/parallel/worker_pool:WorkerPool._order",
         "limit_waits(channel, _STUCK)",
         "pass",
+        f"{POOL}::{STOPPED}[at_the_start]",
+    ),
+    row(
+        "half an answer is no answer, whoever is stopped",
+        "algorithm/parallel/worker_pool:WorkerPool._receive",
+        'kind == "half"',
+        "False",
+        f"{POOL}::{HALF}",
+    ),
+    row(
+        "a worker that takes nothing is called stopped",
+        "algorithm/parallel/worker_pool:_Stopped.silence",
+        "_is_stopped(self._processes[rank - 1])",
+        "True",
+        f"{POOL}::{HALF}",
+    ),
+    row(
+        "a worker that takes nothing of an order does not listen",
+        "algorithm/parallel/worker_pool:WorkerPool._order",
+        "raise self._lost(self._stopped.silence(rank)) from None",
+        "raise",
         f"{POOL}::{STOPPED}[at_the_start]",
     ),
     row(

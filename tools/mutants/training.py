@@ -48,7 +48,7 @@ MUTANTS = [
     ),
     row(
         "bench: what the envs take is not watched",
-        "training/bench:timed",
+        "training/bench:_watched",
         'watch.around(env, "step_wait", "envs")',
         "pass",
         f"{BENCH}::test_a_slow_env_is_seen_as_one",
@@ -66,6 +66,34 @@ MUTANTS = [
         "torch.set_num_threads(threads)",
         "pass",
         f"{BENCH}::test_threads_are_as_before_wherever_it_ends",
+    ),
+    row(
+        "bench: a shape that is refused ends all",
+        "training/bench:bench",
+        "continue",
+        "raise",
+        f"{BENCH}::test_a_shape_that_the_settings_refuse_is_skipped_and_nothing_that_was_timed_is_lost",
+    ),
+    row(
+        "bench: an env whose training fails stays open",
+        "training/bench:timed",
+        "env.close()",
+        "pass",
+        f"{BENCH}::test_an_env_is_closed_also_where_its_training_fails",
+    ),
+    row(
+        "bench: a choice without an other is a good one",
+        "cli/bench:bench_command",
+        "len(found) == 1",
+        "False",
+        f"{BENCH}::test_nothing_is_called_a_good_choice_that_was_compared_with_nothing",
+    ),
+    row(
+        "bench: what stopped early tried everything",
+        "training/bench:bench",
+        "return False",
+        "return True",
+        f"{BENCH}::test_nothing_is_called_a_good_choice_that_was_compared_with_nothing",
     ),
     # What is said
     row(

@@ -329,5 +329,5 @@ def _words(error: OSError) -> str:
 
 def _fail(message: str) -> NoReturn:
     """One failure is one line, however many parts its message has."""
-    sys.stderr.write(f"error: {'; '.join(printable(line) for line in message.splitlines())}\n")
+    sys.stderr.write(f"error: {' | '.join(printable(line) for line in message.splitlines())}\n")
     raise SystemExit(1)

@@ -1,7 +1,7 @@
 """`leeward bench`."""
 
 import os
-import time
+from collections.abc import Generator
 from pathlib import Path
 
 from rich.console import Console
@@ -20,11 +20,7 @@ def bench_command(config: Path | None, settings: list[str], seconds: float) -> N
     """Print steps per second here, where the time goes, and which shape was the fastest."""
     console, loaded = Console(), load_config(config, settings)
     market = None if loaded.gym is not None else prepare(loaded.data)
-    found, began = list[Timing](), time.monotonic()
-    with console.status("bench: as configured ...") as status:
-        for timing in bench(loaded, market, seconds):
-            found.append(timing)
-            status.update(f"bench: {_words(timing.shape)}: {timing.steps_per_second:,.0f} steps/s ...")
+    found, whole = _found(console, bench(loaded, market, seconds))
     own, best = found[0], max(found, key=lambda timing: timing.steps_per_second)
     say(console, f"{_words(own.shape)}, as configured, {os.cpu_count()} cores: {own.steps_per_second:,.0f} steps/s")
     total = loaded.ppo.total_steps
@@ -33,13 +29,28 @@ def bench_command(config: Path | None, settings: list[str], seconds: float) -> N
         say(console, f"In one process: ppo.n_jobs {loaded.ppo.n_jobs} is left out here.")
     console.print(_where(own))
     console.print(_others(found))
-    if time.monotonic() - began > seconds:
+    if not whole:
         say(console, f"Not everything was tried in {seconds:g} s; --seconds {4 * seconds:g} tries more.")
+    if len(found) == 1:
+        say(console, "No other shape was timed: whether one is faster is not known.")
+        return
     if best.steps_per_second <= GAIN * own.steps_per_second:
         say(console, f"Nothing that was tried gains more than {percent(GAIN - 1.0, 0)}: yours is a good choice.")
         return
     say(console, f"Fastest: {_words(best.shape)}, {best.steps_per_second / own.steps_per_second:.2f} times as fast.")
     say(console, _how_to(own.shape, best.shape))
+
+
+def _found(console: Console, tried: Generator[Timing, None, bool]) -> tuple[list[Timing], bool]:
+    """All that was timed, and whether nothing was left out for want of time; the last one is shown meanwhile."""
+    found: list[Timing] = []
+    with console.status("bench: as configured ...") as status:
+        while True:
+            try:
+                found.append(next(tried))
+            except StopIteration as end:
+                return found, end.value
+            status.update(f"bench: {_words(found[-1].shape)}: {found[-1].steps_per_second:,.0f} steps/s ...")
 
 
 def _words(shape: Shape) -> str:
@@ -77,7 +88,7 @@ def _how_to(own: Shape, best: Shape) -> str:
         for name in ("n_envs", "n_steps", "batch_size")
         if getattr(best, name) != getattr(own, name)
     ]
-    words = [f"Try: leeward train {' '.join(keys)}."] if keys else []
+    words = [f"Add {' '.join(keys)} at the end of your own `leeward train` command."] if keys else []
     if best.threads != own.threads:
         words.append(f"Threads: OMP_NUM_THREADS={best.threads}.")
     if best.batch_size != own.batch_size:

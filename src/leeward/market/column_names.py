@@ -1,15 +1,16 @@
 """What the columns of other people's tables are called, and which of Leeward's they are."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 from zoneinfo import available_timezones
 
 import pandas as pd
 
 __all__ = [
-    "ACTIONS", "DIVIDENDS", "PRICES", "SPLITS", "USER_FEATURE", "field_and_ticker", "find", "is_of_assets", "plain",
-    "zone_of",
+    "ACTIONS", "DIVIDENDS", "PRICES", "SPLITS", "USER_FEATURE", "find", "is_of_assets", "named_twice", "plain",
+    "price_of_ticker", "with_blanks_apart", "zone_of",
 ]  # fmt: skip
 
 PRICES = ("open", "high", "low", "close")
@@ -60,6 +61,7 @@ _ALIASES = {
     DIVIDENDS: ("dividends", "dividend", "dividend_amount", "divcash"),
 }
 _IN_BRACKETS = re.compile(r"\s*\(([A-Z]{3,5})\)\s*$")  # the zone of a time, or a currency: Time (EET), Open (USD)
+_SIDES = {"bid", "ask", "mid", "adj", "prev", "previous"}  # what stands before a field and is no asset
 _FIELD_OF = re.compile(r"(?P<field>adj[ _.]?close|open|high|low|close|volume)", re.IGNORECASE)
 
 
@@ -100,12 +102,42 @@ def _without_brackets(name: object) -> str:
     return plain(name) if unclear else bare
 
 
-def is_of_assets(name: object) -> bool:
+def is_of_assets(name: object, renamed: Mapping[str, str]) -> bool:
     """Whether a column of this name says which asset a line is of."""
-    return plain(name) in _ALIASES["asset"]
+    return plain(name) in _ALIASES["asset"] or renamed.get(str(name)) == "asset"
 
 
-def field_and_ticker(name: str) -> tuple[str, str] | None:
+def named_twice(frame: pd.DataFrame) -> str | None:
+    """The first name that two columns have."""
+    twice: list[Any] = frame.columns[frame.columns.duplicated()].tolist()
+    if not twice:
+        return None
+    return " ".join(map(str, twice[0])).strip() if isinstance(twice[0], tuple) else str(twice[0])
+
+
+def with_blanks_apart(names: Iterable[Any]) -> list[Any]:
+    """Columns that nobody has named are no two of one name: all but the first of them get a number."""
+    seen: Counter[Any] = Counter()
+    apart = []
+    for name in names:
+        blank = plain(name) in ("", "none", "nan") or plain(name).startswith("unnamed:")
+        apart.append(f"{name}.{seen[str(name)]}" if blank and seen[str(name)] else name)
+        seen[str(name)] += 1
+    return apart
+
+
+def price_of_ticker(frame: pd.DataFrame, renamed: Mapping[str, str]) -> dict[Any, tuple[str, str]]:
+    """Column -> field and ticker, as in Close_AAPL or AAPL.Close, where each ticker has all four prices."""
+    names = find(frame, renamed)
+    if "time" not in names or set(PRICES) & set(names):
+        return {}
+    pairs = {column: pair for column in frame.columns if (pair := _field_and_ticker(str(column))) is not None}
+    fields = {ticker: {field for field, other in pairs.values() if other == ticker} for _, ticker in pairs.values()}
+    whole = all(set(PRICES) <= found for found in fields.values())
+    return pairs if whole and not _SIDES & set(map(str.lower, fields)) else {}
+
+
+def _field_and_ticker(name: str) -> tuple[str, str] | None:
     """The two parts of Close_AAPL or AAPL.Close."""
     for pattern in (rf"{_FIELD_OF.pattern}[ _.:-](?P<ticker>.+)", rf"(?P<ticker>.+)[ _.:-]{_FIELD_OF.pattern}"):
         found = re.fullmatch(pattern, name.strip(), re.IGNORECASE)

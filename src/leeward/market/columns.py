@@ -9,15 +9,24 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from leeward.market.bars import FloatArray
-from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE, field_and_ticker, find, plain, zone_of
+from leeward.market.column_names import (
+    ACTIONS,
+    PRICES,
+    USER_FEATURE,
+    find,
+    named_twice,
+    plain,
+    price_of_ticker,
+    with_blanks_apart,
+    zone_of,
+)
 from leeward.market.numbers import MISSING, decimal_sign, plain_numbers
 from leeward.market.problems import Problem
 from leeward.market.reading import Table
 from leeward.market.times import read_times
 
-__all__ = ["Columns", "holds_bars", "read_columns"]
+__all__ = ["Columns", "read_columns"]
 
-_SIDES = {"bid", "ask", "mid", "adj", "prev", "previous"}  # what stands before a field and is no asset
 _LONGEST_NAME = 64
 _OBVIOUS = {"time", "date", "datetime", "timestamp", "tic", "ticker", "symbol", "vol", "index", "unnamed:_0", ""}
 
@@ -44,15 +53,12 @@ def read_columns(
     if table.frame.empty:
         return None
     frame = _flatten(table, renamed or {})
+    if frame is None:
+        return None
     names = find(frame, renamed or {})
     missing = [name for name in ("time", *PRICES) if name not in names]
     if missing:
         table.problems.append(Problem(None, "missing column", _remedy(frame, names, missing), where=table.where))
-        return None
-    twice = [str(name) for name in names.values() if list(frame.columns).count(name) > 1]
-    if twice:
-        message = f"two columns are called {twice[0]!r:.80}; drop one of them, or give it another name"
-        table.problems.append(Problem(None, "duplicate column", message, where=table.where))
         return None
     _say_what_was_taken(table, frame, names)
     frame = _bars_alone(table, frame, names)
@@ -60,20 +66,36 @@ def read_columns(
     time, problems = read_times(_joined(frame, names), table.rows, where=table.where, time_zone=time_zone)
     values, more = _read_numbers(table, frame, names)
     problems += more
-    if "asset" in names:
-        cells = frame[names["asset"]]
-        text = cells.astype(str).str.strip().where(cells.notna(), "")
-        odd = np.flatnonzero(~np.array([each.isprintable() and 0 < len(each) <= _LONGEST_NAME for each in text]))
-        if len(odd):
-            message = (
-                f"{text.iloc[odd[0]]!r:.40} is no name of an asset; expected 1 to {_LONGEST_NAME} letters and signs"
-            )
-            table.problems.append(Problem(int(table.rows[odd[0]]), "asset name", message, where=table.where))
-            return None
-        assets = text.to_numpy(dtype=np.str_)
-    else:
-        assets = np.full(len(frame), asset)
+    assets = _names_of_assets(table, frame, names, asset)
+    if assets is None:
+        return None
     return _oldest_first(Columns(time, assets, values, table.rows, table.where, table.problems + problems))
+
+
+def _names_of_assets(
+    table: Table, frame: pd.DataFrame, names: Mapping[str, str], asset: str
+) -> NDArray[np.str_] | None:
+    """Of each line; None where one is no name (the table's problems say so)."""
+    if "asset" not in names:
+        return np.full(len(frame), asset)
+    column = names["asset"]
+    cells = frame[column]
+    text = cells.astype(str).str.strip().where(cells.notna(), "")
+    if (text == "").all():
+        table.note(f"{str(column)!r} is empty on every line: the asset is called {asset!r}")
+        return np.full(len(frame), asset)
+    odd = np.flatnonzero(~np.array([each.isprintable() and 0 < len(each) <= _LONGEST_NAME for each in text]))
+    if len(odd):
+        cell = text.iloc[odd[0]]
+        expected = f"expected 1 to {_LONGEST_NAME} letters and signs"
+        message = (
+            f"{cell!r:.40} is no name of an asset; {expected}"
+            if cell
+            else f"the cell of {str(column)!r} is empty; {expected} that name the asset, on every line or on none"
+        )
+        table.problems.append(Problem(int(table.rows[odd[0]]), "asset name", message, where=table.where))
+        return None
+    return text.to_numpy(dtype=np.str_)
 
 
 def _bars_alone(table: Table, frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
@@ -99,23 +121,54 @@ def _is_missing(cells: "pd.Series[Any]") -> NDArray[np.bool_]:
     return missing.to_numpy(np.bool_)
 
 
-def holds_bars(table: Table) -> bool:
-    """Whether any column of prices, or a price per ticker, is in a table."""
+def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame | None:
+    """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker.
+
+    None where two columns have one name, since nothing tells which of them is meant.
+    """
     frame = table.frame
-    return frame.columns.nlevels == 2 or bool({"open", "close"} & find(frame, {}).keys())
+    if frame.columns.nlevels == 1:
+        frame = frame.set_axis(with_blanks_apart(frame.columns), axis=1)
+    for step in (_without_index, _with_tickers, _stacked):
+        if (twice := named_twice(frame)) is not None:
+            message = f"two columns are called {twice!r:.80}; drop one of them, or give it another name"
+            table.problems.append(Problem(None, "duplicate column", message, where=table.where))
+            return None
+        frame = step(table, frame, renamed)
+    return frame
 
 
-def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
-    """Index and yfinance's two-level columns (field, ticker) become plain columns; rows repeat per ticker."""
-    frame = table.frame
+def _without_index(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
     single = frame.columns.nlevels == 1
-    numbered = pd.api.types.is_integer_dtype(frame.index) and single and "time" in find(frame, renamed)
-    if numbered:  # rows that were filtered or joined keep their old numbers
-        frame = frame.reset_index(drop=True)
-    elif not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.rename_axis(index=str(frame.index.name or "time")).reset_index()
-    if frame.columns.nlevels != 2:
-        frame = _with_tickers(table, frame, renamed)
+    if pd.api.types.is_integer_dtype(frame.index) and single and "time" in find(frame, renamed):
+        return frame.reset_index(drop=True)  # rows that were filtered or joined keep their old numbers
+    if isinstance(frame.index, pd.RangeIndex):
+        return frame
+    name = str(frame.index.name or "time")
+    if single and name in frame.columns:
+        table.note(f"the index is left out: {name!r} is a column too")
+        return frame.reset_index(drop=True)
+    return frame.rename_axis(index=name).reset_index()
+
+
+def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+    """Names of a field and a ticker, as Close_AAPL or AAPL.Close, are taken apart into yfinance's two levels."""
+    pairs = price_of_ticker(frame, renamed) if frame.columns.nlevels == 1 else {}
+    if not pairs:
+        return frame
+    tickers = dict.fromkeys(ticker for _, ticker in pairs.values())
+    table.note(f"one column per field and asset; the assets are {', '.join(tickers)}")
+    time = find(frame, renamed)["time"]
+    taken = frame[[time, *pairs]]
+    taken.columns = pd.MultiIndex.from_tuples([("time", ""), *pairs.values()])
+    left = [str(column) for column in frame.columns if column != time and column not in pairs]
+    if left:
+        table.problems.append(Problem(None, "ignored", ", ".join(map(repr, left)), "note", table.where))
+    return taken
+
+
+def _stacked(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+    """Tickers below each other instead of beside each other."""
     if frame.columns.nlevels != 2:
         return frame
     fields = [str(first).lower() for first in frame.columns.get_level_values(0)]
@@ -129,24 +182,6 @@ def _flatten(table: Table, renamed: Mapping[str, str]) -> pd.DataFrame:
     flat: pd.DataFrame = pd.concat(parts)
     table.rows = table.rows[flat.index.to_numpy()]
     return flat.reset_index(drop=True)
-
-
-def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
-    """Names of a field and a ticker, as Close_AAPL or AAPL.Close, are taken apart into yfinance's two levels."""
-    names = find(frame, renamed)
-    if "time" not in names or set(PRICES) & set(names):
-        return frame
-    pairs = {column: pair for column in frame.columns if (pair := field_and_ticker(str(column))) is not None}
-    fields = {ticker: {field for field, other in pairs.values() if other == ticker} for _, ticker in pairs.values()}
-    if not pairs or not all(set(PRICES) <= found for found in fields.values()) or _SIDES & set(map(str.lower, fields)):
-        return frame
-    table.note(f"one column per field and asset; the assets are {', '.join(fields)}")
-    taken = frame[[names["time"], *pairs]]
-    taken.columns = pd.MultiIndex.from_tuples([("time", ""), *pairs.values()])
-    left = [str(column) for column in frame.columns if column != names["time"] and column not in pairs]
-    if left:
-        table.problems.append(Problem(None, "ignored", ", ".join(map(repr, left)), "note", table.where))
-    return taken
 
 
 def _remedy(frame: pd.DataFrame, names: Mapping[str, str], missing: list[str]) -> str:
@@ -232,6 +267,7 @@ def _read_numbers(
 ) -> tuple[dict[str, FloatArray], list[Problem]]:
     order = (*PRICES, "volume", "adj_close", *ACTIONS, *(n for n in names if n.startswith(USER_FEATURE)))
     cells = {name: frame[names[name]] for name in order if name in names}
+    cells |= {name: _false_as_zero(cells[name]) for name in ACTIONS if name in cells}
     values = {n: pd.to_numeric(column, errors="coerce").to_numpy(np.float64, copy=True) for n, column in cells.items()}
     for name, column in cells.items():
         if not name.startswith(USER_FEATURE):  # true is no price, though pandas counts with it
@@ -252,10 +288,18 @@ def _read_numbers(
     return values, [problem for name, column in cells.items() for problem in _not_numbers(table, name, column, values)]
 
 
+def _false_as_zero(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """A split or a dividend that is false is none."""
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return column
+    false = column.astype(str).str.strip().str.lower() == "false"
+    return column.astype(object).mask(false, 0).infer_objects()
+
+
 def _is_truth(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     if column.dtype != object:
         return np.full(len(column), pd.api.types.is_bool_dtype(column))
-    return np.array([isinstance(cell, bool) for cell in column], np.bool_)
+    return np.array([isinstance(cell, bool | np.bool_) for cell in column], np.bool_)
 
 
 def _not_numbers(table: Table, name: str, column: "pd.Series[Any]", values: Mapping[str, FloatArray]) -> list[Problem]:

@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from leeward.market.column_names import with_blanks_apart
+
 __all__ = ["Layout", "find_layout", "is_number"]
 
 _SEPARATORS = "\t;|,"  # the first that cuts most lines alike; a decimal comma cuts them too, so the comma comes last
@@ -41,7 +43,7 @@ def find_layout(head: str) -> Layout:
         time = below[1][0] if named else "time"
         names = ((time, ""), *zip(cells[1:], below[0][1:], strict=True))
         return Layout(separator, start + 2 + named, names, before)
-    return Layout(separator, start + 1, tuple(_distinct(rows[start])), before)
+    return Layout(separator, start + 1, tuple(with_blanks_apart(rows[start])), before)
 
 
 def _separator(lines: list[str]) -> str:
@@ -70,13 +72,3 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _distinct(header: list[str]) -> list[str]:
-    """Repeated names get a suffix, as pandas does, so that each column can be addressed."""
-    seen: dict[str, int] = {}
-    names = []
-    for name in header:
-        seen[name] = seen.get(name, -1) + 1
-        names.append(f"{name}.{seen[name]}" if seen[name] else name)
-    return names

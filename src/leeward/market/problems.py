@@ -26,8 +26,11 @@ class Problem:
     where: str = ""
 
     def __str__(self) -> str:
-        place = self.where if self.row is None else f"{self.where} row {self.row}"
-        return f"{place}: {self.severity}: {self.kind}: {self.message}"
+        return f"{self.place}: {self.severity}: {self.kind}: {self.message}"
+
+    @property
+    def place(self) -> str:
+        return self.where if self.row is None else f"{self.where} row {self.row}"
 
 
 def limited(problems: Sequence[Problem], most: int = MOST_PER_KIND) -> list[Problem]:
@@ -42,12 +45,13 @@ def limited(problems: Sequence[Problem], most: int = MOST_PER_KIND) -> list[Prob
     return shown
 
 
-def raise_on_errors(problems: Sequence[Problem], most: int = 5) -> None:
-    """One DataError that lists the first errors, if there is any."""
-    errors = [p for p in problems if p.severity == "error"]
-    if not errors:
+def raise_on_errors(problems: Sequence[Problem], listed: str, most: int = 5) -> None:
+    """One DataError of the first error, if there is any, with the next as its notes; `listed` says where all are."""
+    lines = [f"{p.place}: {p.kind}: {p.message}" for p in problems if p.severity == "error"]
+    if not lines:
         return
-    lines = [str(p) for p in errors[:most]]
-    if len(errors) > most:
-        lines.append(f"and {len(errors) - most} more problems; `leeward data check` lists them all")
-    raise DataError("\n".join(lines))
+    more = f" (and {len(lines) - 1} more: {listed})" if len(lines) > 1 else ""
+    error = DataError(lines[0] + more)
+    for line in lines[1:most]:
+        error.add_note(line)
+    raise error

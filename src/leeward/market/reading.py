@@ -12,7 +12,7 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from leeward.errors import DataError, one_line
 from leeward.market import arrow_files
 from leeward.market.arrow_files import EXPANSION, FEATHER, MOST_COLUMNS, PARQUET, REMEDY, arrow_frame, too_long
-from leeward.market.column_names import is_of_assets
+from leeward.market.column_names import find, is_of_assets, named_twice, price_of_ticker
 from leeward.market.json_rows import json_frames
 from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
 from leeward.market.unnamed import name_columns
 
-__all__ = ["CCXT_COLUMNS", "Table", "read_file", "read_files", "within_bounds", "SUFFIXES"]
+__all__ = ["CCXT_COLUMNS", "SUFFIXES", "Table", "holds_bars", "read_file", "read_files", "within_bounds"]
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -59,27 +59,47 @@ class Table:
         self.problems.append(Problem(None, "read as", text, "note", self.where))
 
 
-def read_files(path: Path) -> list[tuple[str, Table]]:
-    """(name, table) of a file, or of each file in an archive."""
+def read_files(path: Path, renamed: Mapping[str, str]) -> list[tuple[str, Table]]:
+    """(name, table) of a file, or of each file in an archive; `renamed` is data.columns."""
     if path.suffix == ".zip" and path.is_file():
-        return _read_zip(path)
-    return [(_stem(path), read_file(path))]
+        return _read_zip(path, renamed)
+    return [(_stem(path), read_file(path, renamed))]
 
 
-def within_bounds(tables: Iterable[tuple[str, Table]], where: Path) -> Iterator[tuple[str, Table]]:
-    """The tables of a directory or an archive, for as long as all so far are no more than one file may be."""
-    rows = size = 0
-    for number, (name, table) in enumerate(tables, start=1):
-        rows, size = rows + len(table.frame), size + int(table.frame.memory_usage(index=False).sum())
+def holds_bars(table: Table, renamed: Mapping[str, str]) -> bool:
+    """Whether any column of prices, or a price per ticker, is in a table."""
+    if table.frame.columns.nlevels == 2:
+        return True
+    frame = table.frame.loc[:, ~table.frame.columns.duplicated()]
+    return bool({"open", "close"} & find(frame, renamed).keys()) or bool(price_of_ticker(frame, renamed))
+
+
+def within_bounds(
+    tables: Iterable[tuple[str, Table]], where: Path, renamed: Mapping[str, str]
+) -> Iterator[tuple[str, Table]]:
+    """The tables of a directory or an archive, for as long as all so far are no more than one file may be.
+
+    Of one that holds no bars, and is left out, the first line is enough to say what it is.
+    """
+    rows = size = number = 0
+    largest = (0, "")
+    for name, table in tables:
+        if not holds_bars(table, renamed):
+            yield name, replace(table, frame=table.frame.head(1).copy(), rows=table.rows[:1])
+            continue
+        own = int(table.frame.memory_usage(index=False).sum())
+        rows, size, number = rows + len(table.frame), size + own, number + 1
+        largest = max(largest, (own, Path(table.where).name))
         if rows > arrow_files.MOST_ROWS or size > arrow_files.MOST_BYTES:
             raise DataError(
-                f"{where}: {rows:,} rows, {size:,} bytes of them, in the first {number:,} files; all together have at "
-                f"most {arrow_files.MOST_ROWS:,} rows and {arrow_files.MOST_BYTES:,} bytes: {REMEDY}"
+                f"{where}: {rows:,} rows, {size:,} bytes of them, in the first {number:,} files of bars, of which "
+                f"{largest[1]} is the largest; all together have at most {arrow_files.MOST_ROWS:,} rows and "
+                f"{arrow_files.MOST_BYTES:,} bytes: {REMEDY}"
             )
         yield name, table
 
 
-def read_file(path: Path) -> Table:
+def read_file(path: Path, renamed: Mapping[str, str]) -> Table:
     """Read one file. An unreadable one gives an empty table and a Problem that says why."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a CSV or Parquet file, a directory of them, or sample:NAME")
@@ -106,7 +126,7 @@ def read_file(path: Path) -> Table:
         return unreadable
     if _is_json(head):
         return _read_json(path, content)
-    return _read_text(path, content, head.decode("utf-8-sig", errors="ignore"))
+    return _read_text(path, content, head.decode("utf-8-sig", errors="ignore"), renamed)
 
 
 def _is_hollow(path: Path) -> bool:
@@ -144,7 +164,7 @@ def _most_bytes(path: Path) -> int:
     return min(EXPANSION * path.stat().st_size + _SNIFFED_BYTES, arrow_files.MOST_BYTES)
 
 
-def _read_zip(path: Path) -> list[tuple[str, Table]]:
+def _read_zip(path: Path, renamed: Mapping[str, str]) -> list[tuple[str, Table]]:
     """The files of bars in an archive: one as the exchanges hand them out, or one per asset as in a directory."""
     if _is_hollow(path):
         return [(_stem(path), _unreadable(path, "binary", _HOLLOW))]
@@ -159,14 +179,16 @@ def _read_zip(path: Path) -> list[tuple[str, Table]]:
             return [(_stem(path), _unreadable(path, "binary", _TOO_LARGE))]
         try:
             with tempfile.TemporaryDirectory() as folder:
-                return list(within_bounds(_unpacked(archive, names, path, folder), path))
+                return list(within_bounds(_unpacked(archive, names, path, folder, renamed), path, renamed))
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
             return [(_stem(path), _unreadable(path, "binary", f"ends in .zip but cannot be unpacked ({error})"))]
 
 
-def _unpacked(archive: zipfile.ZipFile, names: list[str], path: Path, folder: str) -> Iterator[tuple[str, Table]]:
+def _unpacked(
+    archive: zipfile.ZipFile, names: list[str], path: Path, folder: str, renamed: Mapping[str, str]
+) -> Iterator[tuple[str, Table]]:
     for name in names:
-        table = read_file(Path(archive.extract(name, folder)))
+        table = read_file(Path(archive.extract(name, folder)), renamed)
         table.where = f"{path}:{name}"
         table.problems = [replace(problem, where=table.where) for problem in table.problems]
         yield _stem(path if len(names) == 1 else Path(name)), table
@@ -206,7 +228,7 @@ def _unreadable(path: Path, kind: str, message: str) -> Table:
     return Table(pd.DataFrame(), np.zeros(0, np.int64), str(path), [Problem(None, kind, message, where=str(path))])
 
 
-def _read_text(path: Path, content: bytes, head: str) -> Table:
+def _read_text(path: Path, content: bytes, head: str, renamed: Mapping[str, str]) -> Table:
     layout = find_layout(head)
     # pandas takes minutes for a line of half a million cells, and gigabytes.
     first = re.split(rb"\r\n?|\n", content, maxsplit=layout.first + 1)[layout.first : layout.first + 1]
@@ -216,9 +238,9 @@ def _read_text(path: Path, content: bytes, head: str) -> Table:
             path, "ragged row", f"a line has {cells:,} cells; a file of bars has at most {MOST_COLUMNS:,}"
         )
     try:
-        frame = _parsed(content, layout, as_text=layout.names is None)  # 000000 is a clock, and 0 is none
+        frame = _parsed(content, layout, renamed, as_text=layout.names is None)  # 000000 is a clock, and 0 is none
         if any(_has_commas(frame[column]) for column in frame):
-            frame = _parsed(content, layout, as_text=True)  # then 13.246 may be a number of thousands
+            frame = _parsed(content, layout, renamed, as_text=True)  # then 13.246 may be a number of thousands
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError):
         return _read_lines(path, content, layout)
     if not isinstance(frame.index, pd.RangeIndex) or bool(frame.isna().to_numpy().any()):
@@ -227,9 +249,9 @@ def _read_text(path: Path, content: bytes, head: str) -> Table:
     return _finish_text(Table(frame, rows, str(path)), layout)
 
 
-def _parsed(content: bytes, layout: Layout, *, as_text: bool) -> pd.DataFrame:
+def _parsed(content: bytes, layout: Layout, renamed: Mapping[str, str], *, as_text: bool) -> pd.DataFrame:
     # 000001 is the name of an asset, and 1 is another one.
-    names = {place: str for place, name in enumerate(layout.names or ()) if is_of_assets(name)}
+    names = {place: str for place, name in enumerate(layout.names or ()) if is_of_assets(name, renamed)}
     return pd.read_csv(
         io.BytesIO(content),
         sep=layout.separator,
@@ -327,7 +349,7 @@ def _read_json(path: Path, raw: bytes) -> Table:
     for name, frame in frames.items():
         part = Table(frame, np.arange(1, len(frame) + 1, dtype=np.int64), str(path))
         part = _with_names(part) if not any(isinstance(c, str) for c in frame.columns) else part
-        if part.problems and part.frame.empty:
+        if (part.problems and part.frame.empty) or named_twice(part.frame) is not None:
             return part
         if name and "asset" not in part.frame:
             part.frame["asset"] = name

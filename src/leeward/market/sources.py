@@ -1,6 +1,7 @@
 """Bars from files, frames and rows: every source goes through the same reading and the same checks."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +20,10 @@ from leeward.market import samples
 from leeward.market.bars import Bars, FloatArray
 from leeward.market.checks import examine, examine_joined
 from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE
-from leeward.market.columns import Columns, holds_bars, read_columns
+from leeward.market.columns import Columns, read_columns
 from leeward.market.corporate_actions import apply_actions
 from leeward.market.problems import Problem, limited, raise_on_errors
-from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, read_file, read_files, within_bounds
+from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, holds_bars, read_file, read_files, within_bounds
 
 __all__ = ["Source", "check", "examined", "from_ccxt", "from_frame", "load"]
 
@@ -38,7 +39,8 @@ def load(source: Source, config: DataConfig | None = None, *, name: str = "asset
     `name` is that of the only asset of a DataFrame or of rows, which cannot say it themselves.
     """
     problems, bars = examined(source, config, name=name)
-    raise_on_errors(problems)
+    command = f"leeward data check {shlex.quote(str(source))}"
+    raise_on_errors(problems, command if isinstance(source, str | Path) else "leeward.market.check")
     assert bars is not None
     return bars
 
@@ -57,8 +59,8 @@ def examined(
         made = samples.SYNTHETIC.get(source.removeprefix(_SAMPLE))
         if made is not None:
             return [], made(config.seed, config.n_bars)
-    where, tables = _tables(source, name)
-    ignored = _left_out(tables, where) if len(tables) > 1 else []
+    where, tables = _tables(source, config.columns, name)
+    ignored = _left_out(tables, where, config.columns) if len(tables) > 1 else []
     parts, problems = _read(tables, where, config)
     problems = _told_once(ignored + problems)
     if any(problem.severity == "error" for problem in problems):
@@ -76,7 +78,7 @@ def from_ccxt(rows: Sequence[Sequence[float]], config: DataConfig | None = None,
     return load(rows, config, name=name)
 
 
-def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, Table]]]:
+def _tables(source: Source, renamed: Mapping[str, str], asset: str) -> tuple[str, list[tuple[str, Table]]]:
     """Name of the source, and (asset, table) for each of its parts."""
     if isinstance(source, pd.DataFrame):
         rows = np.arange(1, len(source) + 1, dtype=np.int64)
@@ -90,14 +92,15 @@ def _tables(source: Source, asset: str = "asset") -> tuple[str, list[tuple[str, 
         if name not in samples.PACKAGED:
             known = (*samples.PACKAGED, *samples.SYNTHETIC)
             raise DataError(f"no sample {name!r}; {did_you_mean(name, known)}")
-        return source, [(name, read_file(samples.PACKAGED[name]()))]
+        return source, [(name, read_file(samples.PACKAGED[name](), renamed))]
     path = at_home(source)
     if not path.is_dir():
-        return str(path), read_files(path)
+        return str(path), read_files(path, renamed)
     files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and not file.name.startswith("."))
     if not files:
         raise DataError(f"{path}: no bars in this directory; expected files ending in {', '.join(SUFFIXES)}")
-    return str(path), list(within_bounds((pair for file in files for pair in read_files(file)), path))
+    pairs = (pair for file in files for pair in read_files(file, renamed))
+    return str(path), list(within_bounds(pairs, path, renamed))
 
 
 def _told_once(problems: list[Problem]) -> list[Problem]:
@@ -113,9 +116,9 @@ def _told_once(problems: list[Problem]) -> list[Problem]:
     return told
 
 
-def _left_out(tables: list[tuple[str, Table]], path: str) -> list[Problem]:
+def _left_out(tables: list[tuple[str, Table]], path: str, renamed: Mapping[str, str]) -> list[Problem]:
     """Of a directory or an archive: files without any column of bars are something else, which is said."""
-    others = [table for _, table in tables if not holds_bars(table)]
+    others = [table for _, table in tables if not holds_bars(table, renamed)]
     if len(others) == len(tables):
         return []  # then what is wrong with them is the news
     for table in others:

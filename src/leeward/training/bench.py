@@ -7,14 +7,16 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
 from leeward.config.run import RunConfig
+from leeward.errors import LeewardError
 from leeward.market import Market
 from leeward.training.tasks import task_of
 from leeward.training.trainer import make_model
@@ -50,10 +52,10 @@ class Timing:
         return self.shape.n_envs * self.shape.n_steps / self.seconds
 
 
-def bench(config: RunConfig, market: Market | None, seconds: float) -> Iterator[Timing]:
+def bench(config: RunConfig, market: Market | None, seconds: float) -> Generator[Timing, None, bool]:
     """The config's own shape, then others: one thing is changed at a time, and kept where it is faster.
 
-    Ends when everything was tried, or `seconds` have passed.
+    Ends when everything was tried, or `seconds` have passed; returns whether everything was.
     """
     began, threads = time.monotonic(), torch.get_num_threads()
     ppo = config.ppo
@@ -63,10 +65,14 @@ def bench(config: RunConfig, market: Market | None, seconds: float) -> Iterator[
         for others in (_other_threads, _other_envs, _other_batches):
             for shape in others(best.shape):
                 if time.monotonic() - began > seconds:
-                    return
-                found = timed(config, market, shape)
+                    return False
+                try:
+                    found = timed(config, market, shape)
+                except LeewardError:  # the settings refuse it, as they refuse one env where a limit binds `deployed`
+                    continue
                 yield found
                 best = found if found.steps_per_second > GAIN * best.steps_per_second else best
+        return True
     finally:
         torch.set_num_threads(threads)
 
@@ -104,6 +110,17 @@ def timed(config: RunConfig, market: Market | None, shape: Shape) -> Timing:
     config = config.model_copy(update={"ppo": config.ppo.model_copy(update=changed)})
     torch.set_num_threads(shape.threads)
     env = task_of(config, market).env(config.seed)
+    try:
+        watch = _watched(config, env)
+    finally:
+        env.close()
+    rounds = watch.rounds[1:]
+    seconds = statistics.median(each["round"] for each in rounds)
+    return Timing(shape, seconds, {part: statistics.median(_part(each, part) for each in rounds) for part in PARTS})
+
+
+def _watched(config: RunConfig, env: VecEnv) -> "_Stopwatch":
+    """What a few rounds of the agent in these envs took."""
     watch = _Stopwatch()
     watch.around(env, "step_async", "envs")
     watch.around(env, "step_wait", "envs")
@@ -113,11 +130,8 @@ def timed(config: RunConfig, market: Market | None, shape: Shape) -> Timing:
         watch.around(model, "collect", "collect")
         watch.around(model.engine, "targets", "targets")
         watch.around(model.engine.updater, "run", "update")
-        model.learn(_ROUNDS * shape.n_envs * shape.n_steps, watch)
-    env.close()
-    rounds = watch.rounds[1:]
-    seconds = statistics.median(each["round"] for each in rounds)
-    return Timing(shape, seconds, {part: statistics.median(_part(each, part) for each in rounds) for part in PARTS})
+        model.learn(_ROUNDS * config.ppo.n_envs * config.ppo.n_steps, watch)
+    return watch
 
 
 def _part(spent: dict[str, float], part: str) -> float:

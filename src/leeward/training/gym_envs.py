@@ -12,9 +12,11 @@ from importlib import import_module
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 from leeward.config.tune import GymConfig
@@ -44,18 +46,23 @@ def check_gym(gym: GymConfig) -> None:
             else f"{one_line(error)}; name the module that registers it: package.module:{name:.100}"
         )
         raise ConfigError(f"gym.id: Gymnasium knows no {gym.id[:100]!r}; {hint}") from None
+    done = "made"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # training says them
             env = make_gym(gym)
+            done = "reset"
             env.reset(seed=0)
+            done = "stepped"
             env.action_space.seed(0)
-            env.step(env.action_space.sample())
+            env.step(_any_action(env))
+            done = "closed"
             env.close()
     except _REFUSED as error:
+        remedy = "install what it needs" if done == "made" else "mend the env"
         raise ConfigError(
-            f"gym: {gym.id} cannot be made with {gym.kwargs!r:.200} ({type(error).__name__}: {one_line(error)}); "
-            "change gym.kwargs, or install what it needs"
+            f"gym: {gym.id} cannot be {done} with {gym.kwargs!r:.200} ({type(error).__name__}: {one_line(error)}); "
+            f"change gym.kwargs, or {remedy}"
         ) from error
     for what, space, known in (("observes", env.observation_space, _SEEN), ("acts in", env.action_space, _ACTIONS)):
         if not isinstance(space, known):
@@ -68,6 +75,17 @@ def check_gym(gym: GymConfig) -> None:
 def make_gym(gym: GymConfig) -> gymnasium.Env:
     """One env of its own, of those that `check_gym` has let pass."""
     return gymnasium.make(gym.id.rpartition(":")[2], **gym.kwargs)
+
+
+def _any_action(env: gymnasium.Env) -> Any:
+    """One that the env allows, as training takes them."""
+    space = env.action_space
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or not env.has_wrapper_attr("action_masks"):
+        return space.sample()
+    mask = np.ravel(env.get_wrapper_attr("action_masks")()).astype(np.int8)
+    if isinstance(space, spaces.Discrete):
+        return space.sample(mask=mask)
+    return space.sample(mask=tuple(np.split(mask, np.cumsum(np.ravel(space.nvec))[:-1])))
 
 
 def _import_installed(module: str) -> None:

@@ -64,6 +64,7 @@ class WorkerPool:
         self._channels: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._last_words: dict[int, Any] = {}  # of workers that stopped
+        self._halves = set[int]()  # workers that gave a part of a message
         self._end = weakref.finalize(self, _end, self._channels, self._processes)
         self._stopped = _Stopped(self._processes, self.n_envs)
         with tempfile.TemporaryDirectory(prefix="leeward-") as folder:
@@ -134,6 +135,8 @@ class WorkerPool:
             try:
                 limit_waits(channel, _STUCK)  # also for its answer, if it has one to give
                 channel.send(order)
+            except BlockingIOError:
+                raise self._lost(self._stopped.silence(rank)) from None
             except OSError as error:
                 who = _name(rank, self.size, self.n_envs)
                 raise self._lost(WorkerFault(f"{who} does not listen any more: {error}")) from None
@@ -144,6 +147,8 @@ class WorkerPool:
             if fault := self._stopped.fault():
                 raise self._lost(fault)
         kind, content = self._hear(rank)
+        if kind == "half":
+            raise self._lost(self._stopped.silence(rank))
         if kind != "answer":
             raise self._lost(WorkerFault(f"{_name(rank, self.size, self.n_envs)} gave no answer"))
         return content
@@ -151,8 +156,11 @@ class WorkerPool:
     def _hear(self, rank: int) -> tuple[str, Any]:
         try:
             kind, content = pickle.loads(self._channels[rank - 1].recv_bytes())
-        except (EOFError, ConnectionResetError, BlockingIOError):
+        except (EOFError, ConnectionResetError):
             return "gone", None
+        except BlockingIOError:  # what comes after it is no message
+            self._halves.add(rank)
+            return "half", None
         if kind == "error":
             self._last_words[rank] = content
         return kind, content
@@ -161,7 +169,7 @@ class WorkerPool:
         """Which worker stopped first, and why, if that can be told; those that only lost the others are victims."""
         ranks = range(1, self.size)
         for rank in ranks:
-            while self._channels[rank - 1].poll() and self._hear(rank)[0] == "answer":
+            while rank not in self._halves and self._channels[rank - 1].poll() and self._hear(rank)[0] == "answer":
                 pass  # to a question that nobody asks any more
         culprits = [rank for rank, words in self._last_words.items() if not words["victim"]]
         if not culprits:
@@ -200,11 +208,25 @@ class _Stopped:
         self._since = {rank: self._since.get(rank, time.monotonic()) for rank in stopped}
         for rank, since in self._since.items():
             if time.monotonic() - since > _STUCK:
-                who = _name(rank, len(self._processes) + 1, self._n_envs)
-                return WorkerFault(
-                    f"{who} has been stopped by a signal for {_STUCK:g} s; resume the run and let its processes run"
-                )
+                return self._is_stopped(rank)
         return None
+
+    def silence(self, rank: int) -> WorkerFault:
+        """Of a worker that has taken and given nothing of a message for too long."""
+        if _is_stopped(self._processes[rank - 1]):
+            return self._is_stopped(rank)
+        return WorkerFault(
+            f"{self._who(rank)} runs, and has taken and given nothing for {_STUCK:g} s; look at what its envs wait "
+            "for, and resume the run"
+        )
+
+    def _is_stopped(self, rank: int) -> WorkerFault:
+        return WorkerFault(
+            f"{self._who(rank)} has been stopped by a signal for {_STUCK:g} s; resume the run and let its processes run"
+        )
+
+    def _who(self, rank: int) -> str:
+        return _name(rank, len(self._processes) + 1, self._n_envs)
 
 
 def _is_stopped(process: BaseProcess) -> bool:
