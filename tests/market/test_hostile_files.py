@@ -502,6 +502,17 @@ def test_a_file_that_holds_no_bars_takes_no_room_from_those_that_do(tmp_path, mo
     assert found.assets == ("A", "C") and "B.csv holds no bars" in "\n".join(map(str, found.problems))
 
 
+@pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", b""], ids=["damaged", "empty"])
+def test_a_file_beside_others_that_cannot_be_read_is_an_asset_that_would_be_missed(content, tmp_path):
+    text = bars(pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d")).to_csv(index=False)
+    written(tmp_path / "A.csv", text)
+    (tmp_path / "B.csv.gz").write_bytes(content)
+    with pytest.raises(
+        DataError, match=r"B\.csv\.gz: (binary: ends in \.gz but is not a whole|empty: the file is empty)"
+    ):
+        load(tmp_path)
+
+
 def test_files_whose_columns_the_config_names_are_bounded_too_and_the_largest_is_named(tmp_path, monkeypatch):
     """Of 3, 40 and 20 bars the bound of 62 rows is passed with the third, and the second is the largest."""
     german = {"open": "Anfang", "high": "Oben", "low": "Unten", "close": "Ende"}

@@ -38,6 +38,13 @@ GAP = f"{CHECK_TESTS}::test_a_gap_is_more_than_three_usual_weekends"
 
 MUTANTS = [
     row(
+        "a damaged file beside others is taken for something else",
+        "market/sources:_left_out",
+        "not any(problem.kind in UNREADABLE for problem in table.problems)",
+        "True",
+        "market/test_hostile_files.py::test_a_file_beside_others_that_cannot_be_read_is_an_asset_that_would_be_missed",
+    ),
+    row(
         "the name of an asset is read as a number",
         "market/reading:_parsed",
         "is_of_assets(name, renamed)",

@@ -30,12 +30,13 @@ from leeward.market.layout import Layout, find_layout
 from leeward.market.problems import Problem
 from leeward.market.unnamed import name_columns
 
-__all__ = ["CCXT_COLUMNS", "SUFFIXES", "Table", "holds_bars", "read_file", "read_files", "within_bounds"]
+__all__ = ["CCXT_COLUMNS", "SUFFIXES", "Table", "UNREADABLE", "holds_bars", "read_file", "read_files", "within_bounds"]
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 TEXT = (".csv", ".txt", ".tsv", ".json", ".jsonl", ".ndjson")
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), ".zip", *PARQUET, *FEATHER)
 CCXT_COLUMNS = ("time", "open", "high", "low", "close", "volume")
+UNREADABLE = ("binary", "empty", "html")  # kinds of problems of a whole file, whatever it was meant to be
 _SNIFFED_BYTES = 1 << 16
 _ROOM = 1 << 26  # bytes that any file may have
 _HOLLOW = "the file is made of holes, which are read as zeros; no file of bars is"

@@ -23,7 +23,16 @@ from leeward.market.column_names import ACTIONS, PRICES, USER_FEATURE
 from leeward.market.columns import Columns, read_columns
 from leeward.market.corporate_actions import apply_actions
 from leeward.market.problems import Problem, limited, raise_on_errors
-from leeward.market.reading import CCXT_COLUMNS, SUFFIXES, Table, holds_bars, read_file, read_files, within_bounds
+from leeward.market.reading import (
+    CCXT_COLUMNS,
+    SUFFIXES,
+    UNREADABLE,
+    Table,
+    holds_bars,
+    read_file,
+    read_files,
+    within_bounds,
+)  # fmt: skip
 
 __all__ = ["Source", "check", "examined", "from_ccxt", "from_frame", "load"]
 
@@ -117,10 +126,12 @@ def _told_once(problems: list[Problem]) -> list[Problem]:
 
 
 def _left_out(tables: list[tuple[str, Table]], path: str, renamed: Mapping[str, str]) -> list[Problem]:
-    """Of a directory or an archive: files without any column of bars are something else, which is said."""
+    """Of a directory or an archive: files without any column of bars are something else, which is said. One that cannot
+    be read may be an asset that would be missed, and stays to be an error."""
     others = [table for _, table in tables if not holds_bars(table, renamed)]
     if len(others) == len(tables):
         return []  # then what is wrong with them is the news
+    others = [table for table in others if not any(problem.kind in UNREADABLE for problem in table.problems)]
     for table in others:
         tables[:] = [(asset, kept) for asset, kept in tables if kept is not table]
     return [Problem(None, "ignored", f"{Path(table.where).name} holds no bars", "note", path) for table in others]
