@@ -264,6 +264,7 @@ def emitted() -> dict[str, dict[str, list[float]]]:
         "repeated": of_a_fault("the last reward of an episode is the one before"),
         "alike": of_a_fault("the count of steps is paid as the reward"),
         "elsewhere": of_a_fault("the reward is of the state before"),
+        "outside": of_a_fault("actions reach the env as they were drawn"),
     }
 
 

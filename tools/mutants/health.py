@@ -6,13 +6,41 @@ __all__ = ["MUTANTS"]
 
 MONITOR, GUARD, LOOKS = "telemetry/monitor", "algorithm/guard", "algorithm/health_numbers"
 RULES, ACTS, GALLERY = "telemetry/test_rules.py", "algorithm/test_guard.py", "faults/test_gallery.py"
-REACH = "algorithm/test_memory_reach.py"
+REACH, ACTIONS = "algorithm/test_memory_reach.py", "algorithm/test_action_looks.py"
 SOUND = "telemetry/test_sound_envs.py::test_nothing_is_said_of_envs_that_are_sound"
 
 LOGGED = "algorithm/test_guard.py::test_an_update_is_logged_once_a_failed_one_never_and_one_that_ends_training_too"
 
 
 MUTANTS = [
+    row(
+        "health: log-probabilities are not computed again",
+        f"{LOOKS}:computed_again",
+        "_drawn(policy, rollout) | density_look(policy.action_head, rollout)",
+        "_drawn(policy, rollout)",
+        f"{ACTIONS}::test_a_thousandth_that_rollout_and_update_leave_out_alike_is_seen[clipped]",
+    ),
+    row(
+        "health: the slope of a squash belongs to no density",
+        "algorithm/action_looks:_of_squashed",
+        "slope.sum(-1)",
+        "0.0",
+        f"{ACTIONS}::test_log_probabilities_of_every_head_are_those_of_its_density_after_it_has_learned[squashed]",
+    ),
+    row(
+        "health: choices need not begin at 0",
+        "algorithm/action_looks:share_outside",
+        "np.asarray(space.start)",
+        "np.asarray(0)",
+        f"{ACTIONS}::test_what_a_space_does_not_hold_is_outside",
+    ),
+    row(
+        "health: what envs are given is not looked at",
+        f"{LOOKS}:Witness.step",
+        "share_outside(self._action_space, actions)",
+        "0.0",
+        f"{GALLERY}::test_a_fault_is_named_in_time[actions reach the env as they were drawn]",
+    ),
     row(
         "health: critics without a memory are called cut from it",
         f"{LOOKS}:memory_reach",

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
+from leeward.algorithm.action_looks import density_look, share_outside
 from leeward.algorithm.targets import Targets
 from leeward.config.settings import Settings
 from leeward.maths.nested import Memory, Observation, forget, map_observation, parts_of
@@ -72,7 +74,7 @@ def rollout_looks(policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
 def computed_again(policy: ActorCritic, rollout: RolloutBuffer, *, rank_too: bool) -> Numbers:
     """Whether the network still says of a sample what it said in the rollout, how many of its units do, and whether
     actions are drawn from what it says."""
-    numbers = _drawn(policy, rollout)
+    numbers = _drawn(policy, rollout) | density_look(policy.action_head, rollout)
     times, envs = _sample(rollout)
     n = len(times)
     begun = torch.nonzero(rollout.starts)[: _STARTS if rollout.memories else 0]  # (m, 2)
@@ -392,15 +394,18 @@ class Weights:
 class Witness:
     """Writes down what the envs gave in some steps of a rollout, to see whether that is what is learned from."""
 
-    def __init__(self, n_steps: int) -> None:
+    def __init__(self, n_steps: int, action_space: spaces.Space[Any]) -> None:
         self._times, self._now = set(_some(n_steps, _TIMES).tolist()), 0
+        self._action_space, self._outside = action_space, 0.0  # the largest share of actions outside of it
         self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
         self._behind: float | None = None  # distance of the values behind the last step, if that was looked at
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
         self._ends, self._begun_there = 0, 0  # episodes that ended, and those of which the next began where they did
 
-    def step(self, rewards: np.ndarray, finished: np.ndarray) -> None:
+    def step(self, actions: np.ndarray, rewards: np.ndarray, finished: np.ndarray) -> None:
+        """Actions as the envs were given them, (B, ...)."""
         if self._now in self._times:
+            self._outside = max(self._outside, share_outside(self._action_space, actions))
             self._seen.append((self._now, np.array(rewards, np.float64), finished))
         self._now += 1
 
@@ -434,7 +439,11 @@ class Witness:
             off = max(off, 1.0)
         known = int((rollout.ended & ~rollout.terminated).sum())
         cut = float(max(0, self.cut - known))
-        numbers = {metrics.RECORD_DEV: off, metrics.EPISODES_CUT_UNSEEN: cut}
+        numbers = {
+            metrics.RECORD_DEV: off,
+            metrics.EPISODES_CUT_UNSEEN: cut,
+            metrics.ACTIONS_OUTSIDE: self._outside,
+        }
         if self._ends:
             numbers[metrics.STARTS_AT_END] = self._begun_there / self._ends
         return numbers if self._behind is None else numbers | {metrics.VALUE_DEV: self._behind}

@@ -470,7 +470,7 @@ class DistributionalPPO(BaseAlgorithm):
         assert collector is not None
         total_timesteps, n_envs = self._total_timesteps, self.processes.n_envs
         episodes = list[dict[str, Any]]()
-        witness = Witness(len(rollout.rewards))
+        witness = Witness(len(rollout.rewards), self.action_space)
 
         def on_step(local_variables: dict[str, Any]) -> bool:
             self.num_timesteps += n_envs
@@ -482,7 +482,7 @@ class DistributionalPPO(BaseAlgorithm):
             if not callback.on_step():
                 return False
             finished = np.flatnonzero(local_variables["dones"])
-            witness.step(local_variables["rewards"], finished)
+            witness.step(local_variables["clipped_actions"], local_variables["rewards"], finished)
             if len(finished):
                 infos = [local_variables["infos"][i] for i in finished]
                 self._note_episodes(infos)

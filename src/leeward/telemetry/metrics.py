@@ -666,6 +666,19 @@ ACTION_SURPRISE = _looks(
     "discrete ones is taken from its probability: 0 but for chance if they are draws, or below 32 steps; no gSDE",
     combine="max",
 )
+DENSITY_DEV = _looks(
+    "rollout/density_dev",
+    "fraction",
+    "largest distance of the log-probability of an action from one computed again by the density's formula, over 1 + "
+    "its size",
+    combine="max",
+)
+ACTIONS_OUTSIDE = _looks(
+    "rollout/actions_outside",
+    "fraction",
+    "share of the actions given to the envs that their action space does not hold, in some steps of the rollout",
+    combine="max",
+)
 ENVS_ALIKE = _looks(
     "rollout/envs_alike", "fraction", "of several envs the share that show what the first shows, step by step"
 )

@@ -685,6 +685,21 @@ _TABLE = (
         check="rollout/action_surprise is below 5 in a sound run",
     ),
     Rule(
+        "density_off", "error", (m.DENSITY_DEV,), largest(m.DENSITY_DEV), 1e-4, "above",
+        what="distance of log-probabilities from the formula of the density they are of",
+        cause="a log-probability that leaves something out, the spread, the slope of a squash, a part of the action, "
+              "or is of another action: where rollout and update leave it out alike, the ratio does not show it",
+        remedy=_REPORT,
+        check="compute log π of some stored actions from their parameters",
+    ),
+    Rule(
+        "actions_outside", "error", (m.ACTIONS_OUTSIDE,), largest(m.ACTIONS_OUTSIDE), 0.0, "above",
+        what="share of the actions given to the envs that their action space does not hold",
+        cause="actions are not clipped or squashed to their bounds on the way to the env",
+        remedy="look at what stands between the policy and the env; " + _REPORT,
+        check="print some actions beside env.action_space",
+    ),
+    Rule(
         "imitation_outweighs", "warn", (m.BC_LOSS_RATIO,), largest(m.BC_LOSS_RATIO), 1.0, "above",
         what="gradient norm of the AWR term over that of the surrogate",
         cause="imitation of the rollout's own actions outweighs the policy gradient",
