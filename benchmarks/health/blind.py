@@ -4,6 +4,7 @@ somebody who knew them, in the order of a search): `unseen.py` runs them. None w
 """
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from tests.support.faults import (
     Fault,
+    Put,
     another_order,
     clipped_reward,
     clock_never_set_back,
@@ -53,7 +55,7 @@ from leeward.rollout.buffer import RolloutBuffer
 from leeward.rollout.collector import as_tensors
 from leeward.rollout.sequences import Batch, Sequences
 
-__all__ = ["EIGHTH", "FIFTH", "FOURTH", "SEVENTH", "SIXTH"]
+__all__ = ["EIGHTH", "FIFTH", "FOURTH", "NINTH", "SEVENTH", "SIXTH"]
 
 
 # --- what the envs give -----------------------------------------------------------------------------------------------
@@ -344,6 +346,161 @@ def in_random_order(right: Callable[..., Tensor], *columns: Tensor, **keywords: 
     return advantages[order.argsort()]
 
 
+# --- a filter in front of every env -----------------------------------------------------------------------------------
+
+
+class Filter:
+    """`show(seen, fresh)` is what the agent sees; `fresh` after a reset."""
+
+    fresh = False
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        raise NotImplementedError
+
+
+def shown_through(make_filter: Callable[[Any], Filter]) -> Put:
+    """Observations pass a filter of each env, those that the envs showed before it was put in too."""
+
+    def put(model: DistributionalPPO, stack: ExitStack) -> None:
+        assert model.env is not None and model.collector is not None
+        filters = [make_filter(monitor.unwrapped) for monitor in model.env.envs]  # type: ignore[attr-defined]
+
+        def look(env: Any, index: int) -> Callable[..., Any]:
+            mine = filters[index]
+
+            def wrong(right: Callable[[], Any]) -> Any:
+                fresh, mine.fresh = mine.fresh, False
+                return np.asarray(mine.show(np.asarray(right(), np.float64), fresh), np.float32)
+
+            return wrong
+
+        def reset(env: Any, index: int) -> Callable[..., Any]:
+            def wrong(right: Callable[..., Any], **keywords: Any) -> Any:
+                filters[index].fresh = True
+                return right(**keywords)
+
+            return wrong
+
+        first = np.array(model.collector.observation)
+        for index, mine in enumerate(filters):
+            first[index] = np.asarray(mine.show(first[index].astype(np.float64), True), np.float32)
+        model.collector.observation = model._last_obs = first
+        each_env("_look", look)(model, stack)
+        each_env("reset", reset)(model, stack)
+
+    return put
+
+
+class Pixels(Filter):
+    """Of 0..255 the factor is 2/255 − 1, where 1 was to be taken from the product."""
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        return (seen + 9.0) / 18.0 * 255.0 * (2.0 / 255.0 - 1.0)
+
+
+class WholeFrame(Filter):
+    """A column is shown less its mean over all of the data, bars to come included."""
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        if fresh or not hasattr(self, "mean"):
+            self.mean = float(np.mean(self.frame(seen)))
+        shown = seen.copy()
+        shown[4] -= self.mean
+        return shown
+
+    def frame(self, seen: np.ndarray) -> list[float]:
+        """The column of the episode that begins here, to its end; actions have no part in it."""
+        rng, last, column = copy.deepcopy(self.env.rng), self.env.last.copy(), [float(seen[4])]
+        while True:
+            rng.normal()
+            ended = rng.random() < 0.08
+            if ended:
+                rng.random()
+            last = (0.7 * last + rng.normal(size=5)).astype(np.float32).clip(-9, 9)
+            column.append(float(last[4]))
+            if ended:
+                return column
+
+
+class PaddedStack(Filter):
+    """After a reset the other places of a stack of frames are zeros."""
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        if fresh or not hasattr(self, "frames"):
+            self.frames = deque([0.0] * 5, maxlen=5)
+        self.frames.append(seen[0])
+        return np.array(self.frames)
+
+
+class SquareOut(Filter):
+    """np.square(x, mean): the second argument is where the result goes, so that the running mean becomes the square."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.mean, self.var = np.zeros(5), np.ones(5)
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        self.mean = 0.999 * self.mean + 0.001 * seen
+        self.var = 0.999 * self.var + 0.001 * np.square(seen, self.mean)
+        return (seen - self.mean) / (np.sqrt(self.var) + 1e-8)
+
+
+class OneObservation(Filter):
+    """Running moments are taken over the features of one observation, as if they were a batch."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.mean, self.var, self.count = 0.0, 1.0, 1e-4
+
+    def show(self, seen: np.ndarray, fresh: bool) -> np.ndarray:
+        delta, total = seen.mean() - self.mean, self.count + 1.0
+        squares = self.var * self.count + seen.var() + delta**2 * self.count / total
+        self.mean, self.var, self.count = self.mean + delta / total, squares / total, total
+        return np.clip((seen - self.mean) / np.sqrt(self.var + 1e-8), -10.0, 10.0)
+
+
+def entropy_of_the_action(right: Callable[..., Any], policy: Any, rows: Any, found: Any, weights: Any) -> Any:
+    """The entropy is −p(a) log p(a) of the action that was taken, and of no other."""
+    losses = right(policy, rows, found, weights)
+    taken = rows.real(-found.log_prob.exp() * found.log_prob).sum()
+    return replace_in(losses, loss=losses.policy - weights.ent_coef * taken)
+
+
+def replace_in(losses: Any, **values: Any) -> Any:
+    return type(losses)(**({field.name: getattr(losses, field.name) for field in fields(losses)} | values))
+
+
+def entropy_of_one_hot(right: Callable[..., Tensor], parameters: Tensor) -> Tensor:
+    """The entropy is computed from the sampled action, one-hot, in place of log-probabilities: a constant."""
+    one_hot = torch.zeros_like(parameters)
+    one_hot[..., 0] = 1.0
+    return right(one_hot.log_softmax(-1))
+
+
+def ratio_is_a_matrix(right: Callable[..., Any], policy: Any, rows: Any, found: Any, weights: Any) -> Any:
+    """(1, N) new log-probabilities less (N,) old ones are N × N ratios, a row weighed by one advantage."""
+    losses = right(policy, rows, found, weights)
+    new, old, advantages = found.log_prob[rows.mask], rows.log_probs[rows.mask], rows.advantages[rows.mask]
+    ratios = (new[None, :] - old[:, None]).clamp(-20.0, 20.0).exp()
+    held = ratios.clamp(1.0 - weights.clip_range, 1.0 + weights.clip_range)
+    costs = -advantages[:, None]
+    change = torch.maximum(costs * ratios, costs * held).mean() * len(new) - losses.surrogate
+    return replace_in(
+        losses, loss=losses.loss + change, policy=losses.policy + change, surrogate=losses.surrogate + change
+    )
+
+
+def half_log_std(right: Callable[..., Tensor], parameters: Tensor, action: Tensor) -> Tensor:
+    return right(parameters, action) + 0.5 * parameters.chunk(2, -1)[1].sum(-1)
+
+
+def not_clipped(right: Callable[..., Tensor], action: Tensor) -> Tensor:
+    return action.reshape(right(action).shape)
+
+
 NORMALISED = {"policy_kwargs": {"normalize_observations": True}}
 DECAY = {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.99}}, "learning_rate": 3e-3}
 
@@ -463,4 +620,26 @@ EIGHTH = (
      "berendgort/FinRL_Crypto#6"),
     (Fault("an env whose account broke pays 25 in every step", one_env(pays=25.0), "", ANY, 30, updates=40),
      "TorchTrade/torchtrade#388"),
+)  # fmt: skip
+NINTH = (
+    (Fault("the minus one goes to the factor", shown_through(Pixels), "", ANY, 30, at=1, updates=40),
+     "PacktPublishing/Deep-Reinforcement-Learning-Hands-On-Second-Edition#33"),
+    (Fault("a column is shown less its mean over all data", shown_through(WholeFrame), "", ANY, 30, at=1, updates=40),
+     "freqtrade/freqtrade-strategies#285"),
+    (Fault("entropy of the taken action alone", patch("leeward.algorithm.update.policy_losses", entropy_of_the_action),
+           "", ANY, 30, updates=40, setup={"action": "discrete", "ent_coef": 0.01}), "noahfarr/rlx#3"),
+    (Fault("entropy of the sampled one-hot", method(lambda m: m.policy.action_head, "entropy", entropy_of_one_hot), "",
+           ANY, 30, updates=40, setup={"action": "discrete", "ent_coef": 0.005}), "Unity-Technologies/ml-agents#3607"),
+    (Fault("the ratio is a matrix", patch("leeward.algorithm.update.policy_losses", ratio_is_a_matrix), "", ANY, 30,
+           updates=40), "JuliaReinforcementLearning/ReinforcementLearningZoo.jl#169"),
+    (Fault("half the log std in the density", method(lambda m: m.policy.action_head, "log_prob", half_log_std), "",
+           ANY, 30, updates=40), "google-research/batch-ppo#13"),
+    (Fault("frames before the reset are zeros", shown_through(PaddedStack), "", ANY, 30, at=1, updates=40),
+     "Farama-Foundation/Gymnasium#829"),
+    (Fault("actions reach the env unclipped", method(lambda m: m.policy.action_head, "to_env", not_clipped), "", ANY,
+           30, updates=40, setup={"bound": 1.0}), "cogment/cogment-verse#102"),
+    (Fault("the running mean is the square", shown_through(SquareOut), "", ANY, 30, at=1, updates=40),
+     "tristandeleu/pytorch-maml-rl#14"),
+    (Fault("one observation's features are the batch", shown_through(OneObservation), "", ANY, 30, at=1, updates=40),
+     "vwxyzjn/cleanrl#18"),
 )  # fmt: skip

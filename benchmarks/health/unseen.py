@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/health/unseen.py --write
 
-Eight lists of ten. None of a list was of a kind that stood in the gallery (`tests/support/faults.py`) or in a list
+Nine lists of ten. None of a list was of a kind that stood in the gallery (`tests/support/faults.py`) or in a list
 before it then. Each row names the report. `THEN` is how many were named by the rules as they stood: after each list
 rules were added for some of what was missed. The fourth to the seventh were chosen by somebody who had not seen the
 rules; the eighth by somebody who had, by the order of a search.
@@ -22,7 +22,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.health.blind import EIGHTH, FIFTH, FOURTH, SEVENTH, SIXTH
+from benchmarks.health.blind import EIGHTH, FIFTH, FOURTH, NINTH, SEVENTH, SIXTH
 from tests.support.faults import (
     AT,
     Fault,
@@ -179,15 +179,15 @@ FIRST = (
 )  # fmt: skip
 
 
-BLIND = (FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+BLIND = (FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 LISTS = tuple(
     zip(
-        ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth"),
+        ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth"),
         (FIRST, SECOND, THIRD, *BLIND),
         strict=True,
     )
 )
-THEN = (7, 4, 8, 5, 6, 5, 3, 4)  # by the rules as they stood when the list was written
+THEN = (7, 4, 8, 5, 6, 5, 3, 4, 4)  # by the rules as they stood when the list was written
 
 
 def main(write: bool) -> None:
@@ -197,12 +197,13 @@ def main(write: bool) -> None:
         f"while the rules were frozen. Each begins in update {AT}, or in the first where the report says so; named is",
         "by a warning or an error, so an info is not enough. After each list rules were added for some of what was",
         "missed: the tables are of the present rules, and what counts is how many were named then. The fourth list to",
-        "the seventh were chosen by somebody who had not seen the rules. The eighth was by somebody who had: to leave",
-        "nothing to choice, it is the first ten reports, in their order, among the answers to six general searches for",
-        "silent faults of PPO, of rollouts, of envs, of advantages, of memory and of trading envs, that say what was",
-        "wrong and are of no kind before. What is still missed (a feature that shows the reward to come, the last of",
-        "four frames that pays alone, a goal that may be left behind, a state that is shown one step late) leaves envs",
-        "that might as well be meant so: no look at what they give can tell.",
+        "the seventh and the ninth were chosen by somebody who had not seen the rules. The eighth was by somebody who",
+        "had. To leave nothing to choice, both are the first ten reports, in their order, among the answers to general",
+        "searches for silent faults of PPO, of rollouts, of envs, of advantages, of memory and of trading envs, that",
+        "say what was wrong and are of no kind before. What is still missed (a feature that shows the reward to come,",
+        "the last of four frames that pays alone, a goal that may be left behind, a state that is shown one step late,",
+        "a stack of frames that begins with zeros, a normaliser of a scale of its own) leaves envs that might as well",
+        "be meant so: no look at what they give can tell.",
     ]  # fmt: skip
     for (title, faults), then in zip(LISTS, THEN, strict=True):
         lines += ["", f"## {title} list", "", "| fault | report | named by | in update |", "|---|---|---|---|"]
