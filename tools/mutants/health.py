@@ -36,8 +36,8 @@ MUTANTS = [
     ),
     row(
         "health: what envs are given is not looked at",
-        f"{LOOKS}:Witness.step",
-        "share_outside(self._action_space, actions)",
+        f"{LOOKS}:Witness.compare",
+        "share_outside(self._action_space, np.stack([actions for _, actions, *_ in self._seen]))",
         "0.0",
         f"{GALLERY}::test_a_fault_is_named_in_time[actions reach the env as they were drawn]",
     ),

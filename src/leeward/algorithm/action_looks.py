@@ -47,7 +47,7 @@ def density_look(head: ActionHead, rollout: RolloutBuffer) -> Numbers:
     return {metrics.DENSITY_DEV: float(apart[np.isfinite(apart)].max(initial=0.0))}
 
 
-def share_outside(space: spaces.Space[object], actions: np.ndarray) -> float:  # (B, ...)
+def share_outside(space: spaces.Space[object], actions: np.ndarray) -> float:  # (T', B, ...) or (B, ...)
     """Of actions as envs are given them, those that the space does not hold."""
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high

@@ -396,8 +396,9 @@ class Witness:
 
     def __init__(self, n_steps: int, action_space: spaces.Space[Any]) -> None:
         self._times, self._now = set(_some(n_steps, _TIMES).tolist()), 0
-        self._action_space, self._outside = action_space, 0.0  # the largest share of actions outside of it
-        self._seen: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, rewards (B,), envs whose episode ended
+        self._action_space = action_space
+        # Step, actions (B, ...) and rewards (B,), envs whose episode ended.
+        self._seen: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
         self._behind: float | None = None  # distance of the values behind the last step, if that was looked at
         self.cut = 0  # episodes that ended by a time limit, by the envs' word
         self._ends, self._begun_there = 0, 0  # episodes that ended, and those of which the next began where they did
@@ -405,8 +406,7 @@ class Witness:
     def step(self, actions: np.ndarray, rewards: np.ndarray, finished: np.ndarray) -> None:
         """Actions as the envs were given them, (B, ...)."""
         if self._now in self._times:
-            self._outside = max(self._outside, share_outside(self._action_space, actions))
-            self._seen.append((self._now, np.array(rewards, np.float64), finished))
+            self._seen.append((self._now, np.array(actions), np.array(rewards, np.float64), finished))
         self._now += 1
 
     def end(self, env: int, final: Any, now: RawObservation) -> None:
@@ -429,10 +429,11 @@ class Witness:
     def compare(self, rollout: RolloutBuffer) -> Numbers:
         """Rewards and ends as they are stored; starts must be the ends of the steps before."""
         times = [t for t, *_ in self._seen]
-        given, stored = np.stack([rewards for _, rewards, _ in self._seen]), rollout.rewards[times].cpu().numpy()
+        given = np.stack([rewards for _, _, rewards, _ in self._seen])
+        stored = rollout.rewards[times].cpu().numpy()
         off = float((np.abs(stored - given) / (1.0 + np.abs(given))).max())
         ended = np.zeros(given.shape, bool)
-        for row, (_, _, finished) in zip(ended, self._seen, strict=True):
+        for row, (*_, finished) in zip(ended, self._seen, strict=True):
             row[finished] = True
         same = np.array_equal(ended, rollout.ended[times].cpu().numpy())
         if not same or not torch.equal(rollout.starts[1:], rollout.ended[:-1]):
@@ -442,7 +443,9 @@ class Witness:
         numbers = {
             metrics.RECORD_DEV: off,
             metrics.EPISODES_CUT_UNSEEN: cut,
-            metrics.ACTIONS_OUTSIDE: self._outside,
+            metrics.ACTIONS_OUTSIDE: share_outside(
+                self._action_space, np.stack([actions for _, actions, *_ in self._seen])
+            ),
         }
         if self._ends:
             numbers[metrics.STARTS_AT_END] = self._begun_there / self._ends
