@@ -11,6 +11,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
 from leeward import DistributionalPPO
+from leeward.algorithm import ppo
 from leeward.algorithm.two_threads import TwoThreads, two_threads
 
 from ..support.models import Look, build, learn, parameters_of
@@ -62,12 +63,25 @@ def test_two_threads_train_the_same_bits_as_one(name: str, monkeypatch: pytest.M
         return plain(self, first, second)
 
     monkeypatch.setattr(TwoThreads, "run_both", run_both)
+    monkeypatch.setattr(ppo, "_WORK", 0.0)
     one = trained(1, **SETTINGS[name])
     assert seen and not any(seen)
     seen.clear()
     two = trained(2, **SETTINGS[name])
     assert seen and all(seen)
     assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize("memory, factor, expected", [("lstm", 1, True), (None, 1, False), (None, 10_000, True)])
+def test_a_second_thread_is_for_minibatches_that_are_work(
+    memory: str | None, factor: int, expected: bool, two_available: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few rows of small layers are over before another thread has begun."""
+    model = build(n_envs=5, memory=memory)
+    monkeypatch.setattr(ppo, "_WORK", ppo._WORK / factor)
+    threads = Look(lambda learning: learning._threads.other is not None)
+    learn(model, 1, threads)
+    assert set(threads.seen) == {expected}
 
 
 APART: dict[str, tuple[dict[str, Any], bool]] = {

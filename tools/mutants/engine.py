@@ -16,6 +16,13 @@ MUTANTS = [
         "networks/test_mlp.py::test_layers_whose_parameters_were_registered_anew_are_read_by_name",
     ),
     row(
+        "a second thread for a few rows of small layers",
+        "algorithm/ppo:DistributionalPPO._minibatches_are_work",
+        "rows * weights >= _WORK",
+        "True",
+        "algorithm/test_two_threads.py::test_a_second_thread_is_for_minibatches_that_are_work",
+    ),
+    row(
         "layers: a hook is passed by",
         "networks/mlp:_untouched",
         "type(module) is not kind or _hooks_of(module)",

@@ -69,6 +69,7 @@ __all__ = ["Collected", "DistributionalPPO"]
 
 _ACTION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _PLAIN_SPACES = "Box, Discrete, MultiDiscrete or MultiBinary"
+_WORK = 12e6  # rows of a minibatch times weights; layers of 64 take a thousand rows
 _ENOUGH_EPISODES = 5  # whose mean return says something
 _ENOUGH_ROLLOUTS = 10  # in which a reward should have differed
 _EPISODE = ("episode", "is_success")  # what SB3 keeps of an info at the end of an episode
@@ -371,12 +372,18 @@ class DistributionalPPO(BaseAlgorithm):
         finally:
             self._custom_logger = False
 
+    def _minibatches_are_work(self) -> bool:
+        """Whether a second thread gains more than handing over to it costs: always with a memory."""
+        rows = self.settings.batch_size or self.settings.n_steps * self.processes.n_envs
+        weights = sum(parameter.numel() for parameter in self.policy.parameters())
+        return self.policy.actor_memory is not None or rows * weights >= _WORK
+
     @contextmanager
     def _two_threads(self) -> Iterator[None]:
         """Actor and critics train side by side inside, if they may."""
         # What an adversary adds to the losses of both halves is drawn from one generator.
         side_by_side = self.engine.updater.side_by_side and self.engine.state_adversary is None
-        with two_threads(wanted=side_by_side) as self._threads:
+        with two_threads(wanted=side_by_side and self._minibatches_are_work()) as self._threads:
             try:
                 yield
             finally:
