@@ -79,9 +79,9 @@ def test_a_second_thread_is_for_minibatches_that_are_work(
     """A few rows of small layers are over before another thread has begun."""
     model = build(n_envs=5, memory=memory)
     monkeypatch.setattr(ppo, "_WORK", ppo._WORK / factor)
-    threads = Look(lambda learning: learning._threads.other is not None)
+    threads = Look(lambda learning: (learning._threads.other is not None, torch.get_num_threads()))
     learn(model, 1, threads)
-    assert set(threads.seen) == {expected}
+    assert set(threads.seen) == {(expected, 1)}
 
 
 APART: dict[str, tuple[dict[str, Any], bool]] = {

@@ -383,7 +383,7 @@ class DistributionalPPO(BaseAlgorithm):
         """Actor and critics train side by side inside, if they may."""
         # What an adversary adds to the losses of both halves is drawn from one generator.
         side_by_side = self.engine.updater.side_by_side and self.engine.state_adversary is None
-        with two_threads(wanted=side_by_side and self._minibatches_are_work()) as self._threads:
+        with two_threads(wanted=side_by_side, worth=self._minibatches_are_work()) as self._threads:
             try:
                 yield
             finally:

@@ -42,9 +42,10 @@ class TwoThreads:
 
 
 @contextmanager
-def two_threads(*, wanted: bool) -> Iterator[TwoThreads]:
+def two_threads(*, wanted: bool, worth: bool = True) -> Iterator[TwoThreads]:
     """A second thread if it is `wanted` and torch may use two, which are then divided between both; until the end, the
-    caller has one half of them. On a machine with two cores all that runs here is then what one thread computes."""
+    caller has one half of them. On a machine with two cores all that runs here is then what one thread computes. Where
+    another thread is not `worth` its price, the caller has its half all the same, and the same bits."""
     threads = torch.get_num_threads()
     if not wanted or threads < 2:
         yield TwoThreads()
@@ -52,6 +53,9 @@ def two_threads(*, wanted: bool) -> Iterator[TwoThreads]:
     each = threads // 2
     torch.set_num_threads(each)
     try:
+        if not worth:
+            yield TwoThreads()
+            return
         # A new thread asks OpenMP for all cores until it is told otherwise.
         with ThreadPoolExecutor(1, "leeward-actor", initializer=torch.set_num_threads, initargs=(each,)) as other:
             yield TwoThreads(other)
