@@ -22,12 +22,12 @@ class BareNetwork:
         self.length = model.engine.plan(None).sequence_length
         self.sequences = model.batch_size // self.length
         self.minibatches = n_envs * self.n_steps // model.batch_size
-        self.side_by_side = model.engine.updater.side_by_side
+        self.side_by_side, self.worth = model.engine.updater.side_by_side, model._minibatches_are_work()
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=1e-12, fused=True)
         self.features = self.policy.actor_extractor.features_dim
 
     def round(self) -> None:
-        with two_threads(wanted=self.side_by_side) as self.threads:
+        with two_threads(wanted=self.side_by_side, worth=self.worth) as self.threads:
             self.collect()
             self.train()
 
