@@ -10,7 +10,7 @@ problems with even numbers; those with odd ones judge.
 
 - `score`: mean return of the policy that the limit binds, 0 for the safest policy, 1 for the best one within the limit
 - `excess`: how far its tail misses the limit, in standard deviations of X; above 0.05 the limit counts as broken
-- `said`: whether the end of training announced a broken limit
+- `said`: what the end of training announced of the limit: broken, doubtful, or nothing
 """
 
 import argparse
@@ -86,8 +86,14 @@ def run(name: str, seed: int) -> Row:
     mean, tail = outcomes(model, problem, seed)
     return {
         "score": round(problem.score(mean), 4), "excess": round(problem.excess(tail), 4), "steps": STEPS,
-        "said": any("is broken by" in str(each.message) for each in caught),
+        "said": said([str(each.message) for each in caught]),
     }  # fmt: skip
+
+
+def said(messages: list[str]) -> str:
+    """What a user is told of the limit at the end of training."""
+    words = {"is broken by": "broken", "may be broken by": "doubtful"}
+    return next((word for part, word in words.items() if any(part in each for each in messages)), "")
 
 
 def table(rows: list[Row]) -> str:
@@ -105,10 +111,13 @@ def table(rows: list[Row]) -> str:
                 lines.append(f"| {name} | {scores} | " + ", ".join(f"{row['excess']:+.3f}" for row in own) + " |")
         broken = [row for row in found if row["excess"] > KEPT]
         kept, middle = 1 - len(broken) / len(found), statistics.median(row["score"] for row in found)
-        said = f"{sum(row['said'] for row in broken)} of {len(broken)} broken limits were announced"
+        told, doubted = (sum(row["said"] == word for row in broken) for word in ("broken", "doubtful"))
+        without_reason = sum(row["said"] != "" for row in found) - told - doubted
         lines += [
             "",
-            f"{len(found)} runs: kept within {KEPT:.0%} of std X in {kept:.0%}, median score {middle:.3f}; {said}.",
+            f"{len(found)} runs: kept within {KEPT:.0%} of std X in {kept:.0%}, median score {middle:.3f}. Of "
+            f"{len(broken)} broken limits {told} were announced as broken and {doubted} as doubtful; of the others "
+            f"{without_reason} were.",
         ]
     return "\n".join([*lines, ""])
 

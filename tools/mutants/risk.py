@@ -383,9 +383,16 @@ MUTANTS = [
     row(
         "P3 a limit that is broken is called kept",
         f"{CONSTRAINT}:Constraint.verdict",
-        "measured >= config.limit - error",
+        "short <= error",
         "True",
         f"{LIMITED}::test_a_broken_limit_is_announced_with_what_may_help",
+    ),
+    row(
+        "P3 a tail short of its limit is called kept where its error covers that",
+        f"{CONSTRAINT}:Constraint.verdict",
+        "short <= 0.0",
+        "short <= error",
+        f"{LIMITED}::test_of_a_limit_that_is_missed_within_the_error_nobody_knows",
     ),
     row(
         "P2 ν may fall to a value on which the tail sits",

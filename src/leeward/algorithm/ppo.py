@@ -345,7 +345,7 @@ class DistributionalPPO(BaseAlgorithm):
         return self
 
     def _say_what_came_of_it(self, rollouts: int, rewards_differed: bool) -> None:
-        """The end of training in a sentence, where there is something to say: a broken limit is a warning."""
+        """The end of training in a sentence, where there is something to say: a limit not kept is a warning."""
         if rollouts >= _ENOUGH_ROLLOUTS and not rewards_differed:
             warnings.warn(
                 f"no two returns differed in {rollouts} rollouts, so there was nothing to learn from: the goal was "

@@ -44,7 +44,7 @@ _NARROWEST, _NOISE, _MEMORY = 0.3, 3.0, 0.97
 class LimitVerdict:
     """What became of a limit, in one sentence."""
 
-    kept: bool
+    kept: bool | None  # None: what was measured cannot tell
     sentence: str
 
 
@@ -235,8 +235,9 @@ class Constraint:
         self.rises = self.rises + 1 if self.multiplier > before else 0
 
     def verdict(self) -> LimitVerdict | None:
-        """Whether the last rollouts, a tenth of all or as many as it takes to measure a tail, kept the limit, within
-        one standard error, and if not, what may help; None before anything was measured, or without a limit."""
+        """Whether the last rollouts, a tenth of all or as many as it takes to measure a tail, kept the limit, and if
+        not, what may help; None before anything was measured, or without a limit. Short of the limit by no more than
+        one standard error is not known."""
         config, samples = self.config, self.bound.judged
         if config.limit is None or samples is None:
             return None
@@ -245,9 +246,12 @@ class Constraint:
         of_what = "of a step" if config.measure == "step_return" else "of an episode"
         who = "the policy as it explores" if config.binds == "rollout" else "the deployed policy"
         tail = f"the worst {config.alpha:.3g} {of_what} average {measured:.4g} ± {error:.2g} for {who}"
-        if measured >= config.limit - error:
-            return LimitVerdict(True, f"risk: the limit {config.limit:.4g} is kept: {tail}")
-        broken = f"risk: the limit {config.limit:.4g} is broken by {config.limit - measured:.3g}: {tail}"
+        limit, short = f"risk: the limit {config.limit:.4g}", config.limit - measured
+        if short <= 0.0:
+            return LimitVerdict(True, f"{limit} is kept: {tail}")
+        if short <= error:
+            advice = "Train longer, or with more envs or steps per rollout"
+            return LimitVerdict(None, f"{limit} may be broken by {short:.3g}: {tail}. {advice}")
         if self.multiplier >= config.ceiling:
             advice = (
                 f"The multiplier is at its ceiling of {config.ceiling:g}, so perhaps no policy can keep it; "
@@ -257,7 +261,7 @@ class Constraint:
             advice = f"The multiplier, {self.multiplier:.3g}, still climbs: train longer"
         else:
             advice = f"The multiplier has settled at {self.multiplier:.3g}: train longer, or raise risk.learning_rate"
-        return LimitVerdict(False, f"{broken}. {advice}")
+        return LimitVerdict(False, f"{limit} is broken by {short:.3g}: {tail}. {advice}")
 
     def _warn(self, key: str, message: str) -> None:
         if key not in self.warned:
