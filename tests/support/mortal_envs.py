@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import gymnasium
@@ -9,11 +10,14 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 __all__ = ["Mortal"]
 
+_GONE = 600.0  # seconds: a worker ends as soon as it sees that its raylet did
+
 
 class Mortal(CartPoleEnv):
     """Before its 40th step it kills once what `victim`, a file, names: "me", a process, or "node" and its raylet.
 
-    With "still" its own process stands still instead.
+    With "still" its own process stands still instead. Without its raylet a worker trains on for a second or two, long
+    enough for a whole population, and gets no further here: on a machine that is lost nothing does.
     """
 
     def __init__(self, victim: str) -> None:
@@ -31,6 +35,8 @@ class Mortal(CartPoleEnv):
                 os.kill(os.getpid(), signal.SIGSTOP)
             else:
                 os.kill(os.getpid() if who == "me" else int(who.removeprefix("node")), signal.SIGKILL)
+            if who.startswith("node"):
+                time.sleep(_GONE)
         return super().step(action)
 
 
