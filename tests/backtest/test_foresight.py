@@ -82,17 +82,33 @@ def seen(value):
 def test_a_first_decision_without_a_memory_is_asked_apart_and_memories_stand_side_by_side():
     asked = []
     foresight = Foresight(answers(asked), ALPHA)
-    starts = [np.array([True]), np.array([False]), np.array([False])]
-    for i, state in enumerate([None, (np.full((2, 1, 4), 10.0),), (np.full((2, 1, 4), 20.0),)]):
-        foresight.add(seen(i), state, starts[i])
+    for i in range(4):
+        foresight.add(seen(i), None if i == 0 else (np.full((2, 1, 4), 10.0 * i),), np.array([i == 0]))
     outlook, step = foresight.read()
-    (first, none, began), (others, memory, went_on) = asked
+    (first, none, began), (second, _, _), (again, _, _), (others, memory, went_on) = asked
     assert (first, none, began) == ([0.0], None, [True])
-    assert (others, went_on) == ([1.0, 2.0], [False, False])
+    assert second == again == [1.0]
+    assert (others, went_on) == ([2.0, 3.0], [False, False])
     assert memory[0].shape == (2, 2, 4)
-    assert memory[0][1, :, 0].tolist() == [10.0, 20.0]
-    assert outlook.quantiles.tolist() == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
+    assert memory[0][1, :, 0].tolist() == [20.0, 30.0]
+    assert outlook.quantiles.tolist() == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     assert step is None
+
+
+@pytest.mark.parametrize("resets", [True, False], ids=["a memory of episodes", "a clock"])
+def test_a_policy_that_remembers_in_itself_is_refused(resets):
+    remembered = 0.0
+
+    def predict_distribution(observation, state, episode_start):
+        started = resets and bool(episode_start[0])
+        return answers([])(observation * 0.0 if started else observation + remembered, state, episode_start)
+
+    foresight = Foresight(predict_distribution, ALPHA)
+    for i in range(5):
+        foresight.add(seen(i), None, np.array([i == 0]))
+        remembered += 1.0  # it has decided
+    with pytest.raises(ArgumentError, match=r"must give the same for the same .*Keep what the policy remembers in"):
+        foresight.read()
 
 
 def test_states_that_are_no_arrays_are_handed_back_one_at_a_time():
@@ -123,7 +139,7 @@ def test_a_first_answer_that_is_wrong_is_refused_at_the_first_decision():
 
 def test_an_answer_for_fewer_decisions_than_were_asked_is_refused():
     foresight = Foresight(answers([], quantiles=np.zeros((1, 2))), ALPHA)
-    for i in range(4):  # the first is asked about at once
+    for i in range(5):  # the first two are asked about at once
         foresight.add(seen(i), None, np.array([False]))
     with pytest.raises(ArgumentError, match=r"quantiles \(3, N\).*for 3 observations, got quantiles \(1, 2\)"):
         foresight.read()

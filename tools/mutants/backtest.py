@@ -242,6 +242,13 @@ MUTANTS = [
         LIMIT,
     ),
     row(
+        "what a policy with a memory of its own predicts is taken as it comes",
+        "backtest/foresight:Foresight._ask_again",
+        "_ROUNDING * size",
+        "np.inf",
+        "backtest/test_foresight.py::test_a_policy_that_remembers_in_itself_is_refused",
+    ),
+    row(
         "a limit is broken by the measured tail alone",
         f"{VERDICT}:risk_verdict",
         "tail.interval.high < limit",

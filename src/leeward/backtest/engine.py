@@ -29,6 +29,7 @@ class Policy(Protocol):
     A `predict` with arguments named `time` or `assets` is given the time of the bar it has seen and the asset names.
     `predict_distribution(observation, state, episode_start)`, if there is one, is asked of many decisions at once: n
     observations and n states side by side, as n envs would have them; of one at a time where states are no arrays.
+    It may be asked after later decisions were made, so what it remembers has to be in the state.
     """
 
     def predict(

@@ -15,7 +15,10 @@ Floats = NDArray[np.float64]
 __all__ = ["Foresight"]
 
 _AT_ONCE = 4096  # decisions, whose memories are kept until they are asked about
+_ALONE = 2  # decisions at the start that are asked about one by one
+_ROUNDING = 1e-3  # of the largest number predicted: many rows are multiplied in another order than one
 _PARTS = ("levels", "quantiles", "mean", "var", "cvar")
+_Decision = tuple[Any, Any, Any]  # observation (1, D), state, episode_start (1,)
 
 
 class Foresight:
@@ -23,7 +26,8 @@ class Foresight:
 
     def __init__(self, predict_distribution: Callable[..., Any], alpha: float) -> None:
         self._predict_distribution, self._alpha = predict_distribution, alpha
-        self._waiting: list[tuple[Any, Any, Any]] = []  # observation (1, D), state, episode_start (1,)
+        self._waiting: list[_Decision] = []
+        self._alone: tuple[_Decision, Outlook] | None = None  # a decision, and what was said of it alone
         self._returns: list[Outlook] = []
         self._steps: list[Outlook] = []
 
@@ -33,10 +37,12 @@ class Foresight:
         own = tuple(part.copy() for part in state) if side_by_side else state
         if self._waiting and (len(self._waiting) == _AT_ONCE or side_by_side != _is_of_arrays(self._waiting[-1][1])):
             self._ask()
-        self._waiting.append((np.array(observation), own, np.array(episode_start)))
+        decision = (np.array(observation), own, np.array(episode_start))
+        self._waiting.append(decision)
         # At once: what is no array cannot be kept, and a first answer that is wrong need not wait for thousands.
-        if not self._returns or not (side_by_side or state is None):
+        if len(self._returns) < _ALONE or not (side_by_side or state is None):
             self._ask()
+            self._alone = (decision, self._returns[-1])
 
     def read(self) -> tuple[Outlook | None, Outlook | None]:
         """Of the discounted return and of the next step, a row for each decision; None of what is not predicted."""
@@ -45,6 +51,8 @@ class Foresight:
         return _joined(self._returns), _joined(self._steps)
 
     def _ask(self) -> None:
+        if len(self._waiting) > 1 and self._alone is not None:
+            self._ask_again(*self._alone)
         observations, states, starts = zip(*self._waiting, strict=True)
         state = states[0]
         if len(states) > 1 and state is not None:
@@ -57,6 +65,20 @@ class Foresight:
         if step is not None:
             self._steps.append(_outlook(step, len(states), self._alpha))
         self._waiting.clear()
+
+    def _ask_again(self, decision: "_Decision", said: Outlook) -> None:
+        """Of a policy that keeps its memory or its clock in itself, what it says now is not what it said then."""
+        observation, state, episode_start = decision
+        again = _outlook(
+            self._predict_distribution(observation, state=state, episode_start=episode_start), 1, self._alpha
+        )
+        size = np.abs(said.quantiles).max()
+        if not np.allclose(again.quantiles, said.quantiles, rtol=0.0, atol=_ROUNDING * size, equal_nan=True):
+            raise ArgumentError(
+                "predict_distribution must give the same for the same observation, state and episode_start, whenever "
+                f"it is asked; asked again of one decision it gave a mean of {again.mean[0]:.4g} instead of "
+                f"{said.mean[0]:.4g}. Keep what the policy remembers in `state`, as predict does"
+            )
 
 
 def _is_of_arrays(state: Any) -> bool:
