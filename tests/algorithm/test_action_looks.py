@@ -80,11 +80,12 @@ def test_a_thousandth_that_rollout_and_update_leave_out_alike_is_seen(kind: str)
     [
         (BOX, [[1.0, 5.0], [1.1, 2.0], [-1.0, 0.0], [0.0, -0.1]], 0.25),  # 2 of 8 numbers
         (spaces.Box(-np.inf, np.inf, (1,)), [[1e9]], 0.0),
+        (spaces.Box(-128, 127, (1,), np.int8), np.array([[-128], [127]], np.int8), 0.0),
         (spaces.Discrete(4, start=2), [2, 5, 6, 1], 0.5),
         (spaces.MultiDiscrete([3, 2]), [[2, 1], [2, 2]], 0.25),
         (spaces.MultiBinary(2), [[0, 1], [1, 2]], 0.25),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_space_does_not_hold_is_outside(space: Any, actions: list[Any], outside: float) -> None:
-    assert share_outside(space, np.array(actions)) == outside
+def test_what_a_space_does_not_hold_is_outside(space: Any, actions: Any, outside: float) -> None:
+    assert share_outside(space, np.asarray(actions)) == outside

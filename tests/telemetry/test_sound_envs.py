@@ -21,6 +21,7 @@ class Sound(gymnasium.Env[Any, Any]):
     """`moves` gives the reward of a step, `shows` what is seen; episodes have `length` steps, the same for all envs."""
 
     features, length = 2, 200
+    epochs = 1  # of the agent in an update
 
     def __init__(self, index: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.features,))
@@ -143,17 +144,36 @@ class OneGoalOrTwo(Sound):
         return -abs(self.x[0])
 
 
+class Sticky(Sound):
+    """One of four actions is the one before, as in Atari: near its goal most of what happens is chance."""
+
+    length, epochs = 50, 4
+
+    def begins(self) -> None:
+        self.x = self.done = 0.0
+
+    def shows(self) -> Any:
+        return [self.x, self.steps / self.length]
+
+    def moves(self, action: float) -> Any:
+        if self.rng.random() >= 0.25:
+            self.done = action
+        self.x = 0.9 * self.x + 0.3 * self.done
+        return -abs(self.x - 1.0)
+
+
 # How many updates an env is watched, and by how many agents: long where only some of its hours are odd.
 WATCHED = [(Rounded, 10, 1), (Account, 10, 1), (Carry, 10, 1), (OneGoalOrTwo, 10, 1)]
 WATCHED += [(kind, 32, seed) for kind in (Regimes, Block) for seed in (1, 3)]
+WATCHED += [(Sticky, 34, seed) for seed in (0, 2, 3)]
 
 
 @pytest.mark.parametrize("kind, updates, seed", WATCHED, ids=[f"{kind.__name__}-{seed}" for kind, _, seed in WATCHED])
 def test_nothing_is_said_of_envs_that_are_sound(kind: type[Sound], updates: int, seed: int) -> None:
     env = DummyVecEnv([lambda i=i: Monitor(kind(i)) for i in range(4)])  # type: ignore[misc]
     model = DistributionalPPO(
-        "MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, n_quantiles=12, n_target_samples=8, seed=seed,
-        device="cpu", on_alert=lambda alert: None, policy_kwargs={"net_arch": [32]},
+        "MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=kind.epochs, n_quantiles=12, n_target_samples=8,
+        seed=seed, device="cpu", on_alert=lambda alert: None, policy_kwargs={"net_arch": [32]},
     )  # fmt: skip
     model.learn(updates * 64 * 4)
     assert [alert for alert in model.alerts if alert.name in OF_ENVS] == []

@@ -35,6 +35,20 @@ MUTANTS = [
         f"{ACTIONS}::test_what_a_space_does_not_hold_is_outside",
     ),
     row(
+        "health: the lowest number of eight bits has no size",
+        "algorithm/action_looks:share_outside",
+        "low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)",
+        "pass",
+        f"{ACTIONS}::test_what_a_space_does_not_hold_is_outside",
+    ),
+    row(
+        "health: chance near a goal is called another env",
+        "algorithm/env_response:EnvResponse._share",
+        "_FADES * self._widest",
+        "0.0 * self._widest",
+        "telemetry/test_sound_envs.py::test_nothing_is_said_of_envs_that_are_sound",
+    ),
+    row(
         "health: what envs are given is not looked at",
         f"{LOOKS}:Witness.compare",
         "share_outside(self._action_space, np.stack([actions for _, actions, *_ in self._seen]))",

@@ -57,6 +57,7 @@ def share_outside(space: spaces.Space[object], actions: np.ndarray) -> float:  #
         low, high = space.start, space.start + space.nvec - 1
     else:
         low, high = np.zeros(()), np.ones(())
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)  # |−128| of eight bits is −128
     within = (actions >= low - _ROUNDING * (1.0 + np.abs(low))) & (actions <= high + _ROUNDING * (1.0 + np.abs(high)))
     return 1.0 - float(within.mean())
 

@@ -35,7 +35,7 @@ def env_looks(rollout: RolloutBuffer) -> Numbers:
     paid = rollout.rewards if rollout.original_rewards is None else rollout.original_rewards
     rewards = paid[:_TIMES, envs].cpu().numpy().astype(np.float64)[..., None]  # (t, b, 1)
     flat = [part for part in parts_of(rollout.observations) if part.is_floating_point() and part.ndim == 3]
-    shown = [part[:_TIMES, envs].cpu().numpy() for part in flat]
+    shown = [part[:_TIMES, envs, :_FEATURES].cpu().numpy() for part in flat]
     features = np.concatenate([rewards[..., :0], *shown], -1)[..., :_FEATURES]  # (t, b, F)
     return {
         metrics.ENVS_APART: _apart(np.concatenate((rewards, features), -1)),

@@ -33,7 +33,8 @@ _NEAR = 2.0  # spreads within which a step is like those of before
 _RIDGE, _RATE = 1e-3, 0.2
 _KNOWN, _FOLLOWS = 4, 0.5  # looks in which so much of a column's variance followed, after which it must go on to
 _GIVES = 0.2  # how far below the usual a share counts as, when what is usual follows it
-_NAMES = ("moments", "rule", "origin", "place", "usual", "sums", "squares")
+_FADES = 0.97  # of the largest variance of a column so far, from one look to the next
+_NAMES = ("moments", "rule", "origin", "place", "usual", "widest", "sums", "squares")
 _WORST = -3.0  # what less is explained than by a constant counts as
 
 
@@ -57,6 +58,7 @@ class EnvResponse:
         self._origin = np.empty((2, 0))  # mean and spread of features and columns that all looks are measured from
         self._place = np.empty((2, 0))  # mean and spread of the features that it is from
         self._usual, self._known = np.empty(0), 0  # share of variance that follows (columns,), and looks behind it
+        self._widest = np.empty(0)  # the largest variance of late (columns,)
 
     def look(self, policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
         """Of the envs of this process; nothing where there is too little to look at."""
@@ -150,7 +152,7 @@ class EnvResponse:
         place = np.stack((crossed.mean(0), crossed.std(0)))  # (2, c)
         if self._rule.shape != rule.shape or self._place.shape != place.shape:
             self._moments, self._rule, self._place = moments, rule, place
-            self._usual, self._known = np.zeros(follows.shape[1]), 0
+            self._usual, self._known, self._widest = np.zeros(follows.shape[1]), 0, follows.var(0)
             return 0.0
         alike = (np.abs(crossed - self._place[0]) <= _NEAR * self._place[1] + 1e-30).all(-1)
         if np.count_nonzero(alike) >= _FEW:
@@ -168,28 +170,32 @@ class EnvResponse:
         return found
 
     def _share(self, done: np.ndarray, follows: np.ndarray) -> np.ndarray:  # (n, p), (n, k) -> (k,)
-        """Of the variance that follows by the rule; as usual where there is none."""
+        """Of the variance that follows by the rule; as usual where there is none. Of the largest variance of late: near
+        its goal a policy leaves to each step little but chance, and that is no other rule."""
         spread = follows.var(0)
         varies = spread > 1e-10 * np.square(follows).mean(0)
+        self._widest = np.maximum(spread, _FADES * self._widest)
         wrong = np.square(follows - done @ _solved(self._moments, self._rule)).mean(0)
-        return np.where(varies, (1.0 - wrong / np.where(varies, spread, 1.0)).clip(min=_WORST), self._usual)
+        return np.where(varies, (1.0 - wrong / np.where(varies, self._widest, 1.0)).clip(min=_WORST), self._usual)
 
     def state_dict(self) -> dict[str, Any]:
         counts = {"known": self._known, "more": self._more, "mixes": self._mixes, "traced": self._sums.shape[1]}
         return counts | {name: getattr(self, f"_{name}").ravel().tolist() for name in _NAMES}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        moments, rule, origin, place, usual, sums, squares = found = [np.array(state[name], float) for name in _NAMES]
+        found = [np.array(state[name], float) for name in _NAMES]
+        moments, rule, origin, place, usual, widest, sums, squares = found
         columns = state["traced"]
         traces = (len(sums) // max(columns, 1), columns)
         uneven = len(rule) % max(len(usual), 1) or len(place) % 2
         regressors = len(rule) // max(len(usual), 1)
         uneven = uneven or len(origin) != len(place) + 2 * len(usual) or len(moments) != regressors**2
+        uneven = uneven or len(widest) != len(usual)
         if uneven or not len(sums) == len(squares) == traces[0] * columns:
             raise CheckpointError(
                 f"a damaged checkpoint: the rule by which its envs answered has {len(rule)} numbers for {len(usual)} "
-                f"columns, the place where it held {len(place)} for means and spreads, and traces of actions "
-                f"{len(sums)} and {len(squares)} for {columns}; expected as many for each"
+                f"columns with {len(widest)} spreads, the place where it held {len(place)} for means and spreads, and "
+                f"traces of actions {len(sums)} and {len(squares)} for {columns}; expected as many for each"
             )
         if not _is_of_squares(squared := moments.reshape(regressors, regressors)):
             raise CheckpointError(
@@ -202,7 +208,7 @@ class EnvResponse:
                 "they answered is not finite; expected counts from 0 on and finite numbers"
             )
         self._rule, self._place, self._usual = rule.reshape(-1, max(len(usual), 1)), place.reshape(2, -1), usual
-        self._origin = origin.reshape(2, -1)
+        self._origin, self._widest = origin.reshape(2, -1), widest
         self._moments = squared
         self._sums, self._squares = sums.reshape(traces), squares.reshape(traces)
         self._known, self._more, self._mixes = state["known"], state["more"], state["mixes"]
