@@ -5,6 +5,7 @@ import os
 import signal
 import struct
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -364,6 +365,24 @@ def test_a_worker_that_gives_half_a_message_is_named_and_whether_it_is_stopped(
     assert (model.processes._pool, multiprocessing.active_children()) == (None, [])
     for connection in kept:
         connection.close()
+
+
+def test_a_worker_that_was_continued_unseen_is_stopped_anew(monkeypatch):
+    monkeypatch.setattr(worker_pool, "_LOOK", 0.02)
+    monkeypatch.setattr(worker_pool, "_STUCK", 1.0)
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    process.start()
+    stopped = worker_pool._Stopped([process], n_envs=2)
+    try:
+        for _ in range(2):  # between the two it may run, and nobody looks
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            assert stopped.fault() is None
+            os.kill(process.pid, signal.SIGCONT)
+            time.sleep(1.2)
+    finally:
+        process.kill()
+        process.join()
 
 
 @pytest.mark.parametrize("act", WHERE)

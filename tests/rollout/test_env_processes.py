@@ -115,17 +115,24 @@ class Wide(Mortal):
 
 
 @pytest.fixture
-def wide(start, bounded, monkeypatch):
-    monkeypatch.setattr(env_processes, "PATIENCE", 2.0)
+def wide(start, bounded):
     envs = start(2, Wide)
     env_processes.watch_processes(envs)
     return envs
 
 
-def freeze(envs: VecMonitor, number: int) -> None:
-    process = envs.unwrapped.processes[number]
-    os.kill(process.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+@pytest.fixture
+def hit(monkeypatch):
+    """A function that gives one env a signal, and its connection 2 s: on a busy machine the others may be slow."""
+
+    def given(envs: VecMonitor, number: int, sign: signal.Signals) -> None:
+        process = envs.unwrapped.processes[number]
+        os.kill(process.pid, sign)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr(env_processes, "PATIENCE", 2.0)
+        env_processes.limit_waits(envs.unwrapped.remotes[number]._connection, 2.0)
+
+    return given
 
 
 def test_messages_larger_than_a_pipe_arrive_whole_under_any_default_timeout(start):
@@ -148,9 +155,9 @@ def test_messages_larger_than_a_pipe_arrive_whole_under_any_default_timeout(star
     ],
     ids=["a step", "a state"],
 )
-def test_a_stopped_env_that_does_not_take_what_is_sent_is_named(call, wide):
+def test_a_stopped_env_that_does_not_take_what_is_sent_is_named(call, wide, hit):
     wide.reset()
-    freeze(wide, 1)
+    hit(wide, 1, signal.SIGSTOP)
     with pytest.raises(EnvironmentFault, match=r"env 1 has not listened for 2 s; it hangs or is too slow"):
         call(wide)
     for process in wide.unwrapped.processes:
@@ -158,20 +165,19 @@ def test_a_stopped_env_that_does_not_take_what_is_sent_is_named(call, wide):
     assert [process.exitcode for process in wide.unwrapped.processes] == [-signal.SIGKILL] * 2
 
 
-def test_an_env_that_is_stopped_in_the_middle_of_its_answer_is_named(wide):
+def test_an_env_that_is_stopped_in_the_middle_of_its_answer_is_named(wide, hit):
     remote = wide.unwrapped.remotes[0]
     remote.send(("reset", (None, {})))
     while not remote._news.poll(0):
         time.sleep(0.01)
-    freeze(wide, 0)
+    hit(wide, 0, signal.SIGSTOP)
     with pytest.raises(EnvironmentFault, match=r"env 0 has not answered for 2 s"):
         remote.recv()
 
 
-def test_a_dead_env_is_not_taken_for_a_slow_one_by_what_it_leaves_unread(wide):
+def test_a_dead_env_is_not_taken_for_a_slow_one_by_what_it_leaves_unread(wide, hit):
     """The process before it, a fork, holds its end of the pipe open."""
-    wide.unwrapped.processes[1].kill()
-    wide.unwrapped.processes[1].join()
+    hit(wide, 1, signal.SIGKILL)
     with pytest.raises(EnvironmentFault, match="the process of env 1 ended with exit code -9"):
         wide.step(np.zeros((2, 1_000_000), np.float32))
 

@@ -67,9 +67,16 @@ MUTANTS = [
     row(
         "a worker that was stopped for a moment is given up",
         "algorithm/parallel/worker_pool:_Stopped.fault",
-        "time.monotonic() - since > _STUCK",
+        "now - since > _STUCK",
         "True",
         f"{POOL}::test_a_worker_that_is_continued_in_time_changes_nothing",
+    ),
+    row(
+        "a worker is stopped since it was first seen so",
+        "algorithm/parallel/worker_pool:_Stopped.fault",
+        "self._since.clear()",
+        "pass",
+        f"{POOL}::test_a_worker_that_was_continued_unseen_is_stopped_anew",
     ),
     row(
         "jobs: gradients are averaged by process, not by step",

@@ -6,6 +6,7 @@ need it; one that is stopped closes nothing, and is looked for while it is waite
 """
 
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
@@ -46,6 +47,7 @@ _PATIENCE = timedelta(days=30)
 _RETURN = 1.0  # seconds a worker has to come back from an order that was "close"; one that waits for others cannot
 _STUCK = 600.0  # seconds a worker may be stopped, or take and give nothing of a message
 _LOOK = 1.0  # seconds between two looks at workers that are waited for
+_FAR = 10  # looks: what was seen so long ago says nothing of now
 _FAREWELL = 10.0  # seconds a process has to end after it has closed its connections
 
 
@@ -201,13 +203,19 @@ class _Stopped:
     def __init__(self, processes: list[BaseProcess], n_envs: int) -> None:
         self._processes, self._n_envs = processes, n_envs
         self._since: dict[int, float] = {}
+        self._looked = -math.inf
 
     def fault(self) -> WorkerFault | None:
-        """Of a worker that has been stopped for too long."""
+        """Of a worker that has been stopped for too long, in every look meanwhile: between two that lie far apart it
+        may have been continued."""
+        now = time.monotonic()
+        if now - self._looked > _FAR * _LOOK:
+            self._since.clear()
+        self._looked = now
         stopped = [rank for rank, process in enumerate(self._processes, start=1) if _is_stopped(process)]
-        self._since = {rank: self._since.get(rank, time.monotonic()) for rank in stopped}
+        self._since = {rank: self._since.get(rank, now) for rank in stopped}
         for rank, since in self._since.items():
-            if time.monotonic() - since > _STUCK:
+            if now - since > _STUCK:
                 return self._is_stopped(rank)
         return None
 
