@@ -30,6 +30,7 @@ __all__ = [
     "SUMS",
     "as_cell",
     "at_home",
+    "exchange",
     "from_cell",
     "is_leftover",
     "json_object",
@@ -110,11 +111,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
     """A folder of these files and their sums: at every moment the old one or the new one is whole.
 
-    Between two renames the old one is called `.NAME.old`; `put_back` finds it if the process ends there. Of the folders
-    above it one may be missing: where more are, the run was deleted, and a husk of it would be taken for a whole one.
+    Of the folders above it one may be missing: where more are, the run was deleted, and a husk of it would be taken for
+    a whole one.
     """
     place.parent.mkdir(exist_ok=True)
-    temporary, old = place.with_name(f".{place.name}.{os.getpid()}"), _old(place)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
     sums = json.dumps({name: sha256(content) for name, content in files.items()}, indent=1)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -122,13 +123,25 @@ def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
         for name, content in (*files.items(), (SUMS, f"{sums}\n".encode())):
             _write(temporary / name, content)
         _flush_folder(temporary)
+        exchange(temporary, place)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def exchange(new: Path, place: Path) -> None:
+    """A folder that is whole takes the place of the one that is there, if one is.
+
+    Between two renames the old one is called `.NAME.old`; `put_back` finds it if the process ends there.
+    """
+    old = _old(place)
+    try:
         put_back(place)
         if place.exists():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(place, old)
-        os.replace(temporary, place)
+        os.replace(new, place)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
         put_back(place)
         raise
     _flush_folder(place.parent)

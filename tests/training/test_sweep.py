@@ -1,6 +1,7 @@
 """`leeward sweep`: Optuna proposes, every trial is a run, and a sweep that was stopped goes on as if it had not."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -64,6 +65,20 @@ def test_a_sweep_that_goes_on_keeps_the_openings_of_its_best_run(tmp_path):
     RunDir.open(tmp_path / "sweep" / "trials" / "0000").update_record(openings=[])
     assert sweep.write_best().record()["openings"] == [first, second]
     assert sorted(path.name for path in best.path.parent.iterdir() if path.is_dir()) == ["best", "trials"]
+
+
+def test_a_sweep_goes_on_with_its_own_config_alone_also_where_an_earlier_version_wrote_it(tmp_path):
+    from leeward.training.sweep import Sweep
+
+    _sweep(tmp_path / "sweep")
+    journal = tmp_path / "sweep" / "study.journal"
+    text = journal.read_text()
+    journal.write_text(re.sub(r"\\n *clip_scale_end: null", "", text))
+    assert journal.read_text() != text, "the config has this setting"
+    _sweep(tmp_path / "sweep", resume=True)
+    other = load_config(None, (*SHORT, "ppo.gamma=0.5"))
+    with pytest.raises(ConfigError, match="was begun with another config"):
+        Sweep(tmp_path / "sweep", other, prepare(other.data), resume=True)
 
 
 def test_a_run_of_other_settings_is_not_taken_for_the_run_of_a_trial(tmp_path):

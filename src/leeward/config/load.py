@@ -8,7 +8,7 @@ from leeward.config import yaml_text
 from leeward.config.run import RunConfig
 from leeward.errors import ConfigError
 
-__all__ = ["dump_config", "load_config", "read_config"]
+__all__ = ["dump_config", "load_config", "read_config", "written_config"]
 
 
 def load_config(
@@ -17,8 +17,8 @@ def load_config(
     """Read a config file (the defaults without one); apply `shortcuts` (key.path -> value as it is), then `settings`,
     texts key.path=value with values in YAML.
     """
-    values: dict[str, Any] = {} if path is None else _sections(path)
     where = "the defaults" if path is None else str(path)
+    values: dict[str, Any] = {} if path is None else _sections(_content(path), where=where)
     for key, value in (shortcuts or {}).items():
         values = _with(values, key, value, where=f"{key}={value}")
     for setting in settings:
@@ -30,25 +30,34 @@ def load_config(
 
 def read_config(path: Path) -> RunConfig:
     """The config that a run wrote, of this version or of an earlier one."""
-    values = _sections(path)
+    return written_config(_content(path), where=str(path))
+
+
+def written_config(content: bytes, *, where: str) -> RunConfig:
+    """What `dump_config` of this version or of an earlier one has made."""
+    values = _sections(content, where=where)
     further = values.pop("further_risks", None)  # leeward 0.1.0 kept all limits but the first apart
     if further is not None and not isinstance(further, list):
-        raise ConfigError(f"{path}: further_risks: expected a list of limits, got {further!r:.80}; restore the file")
+        raise ConfigError(f"{where}: further_risks: expected a list of limits, got {further!r:.80}; restore the file")
     if further:
         values["risk"] = [values.get("risk", {}), *further]
-    return RunConfig.read(values, where=str(path))
+    return RunConfig.read(values, where=where)
 
 
-def _sections(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> bytes:
     if not path.is_file():
         raise ConfigError(f"{path}: no such config file")
-    loaded = yaml_text.read(path.read_bytes(), where=f"{path}: ")
+    return path.read_bytes()
+
+
+def _sections(content: bytes, *, where: str) -> dict[str, Any]:
+    loaded = yaml_text.read(content, where=f"{where}: ")
     if loaded is not None and not isinstance(loaded, dict):
-        raise ConfigError(f"{path}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
+        raise ConfigError(f"{where}: expected sections such as 'ppo:' and 'data:', got {type(loaded).__name__}")
     if not loaded:
         raise ConfigError(
-            f"{path}: expected sections such as 'ppo:' and 'data:', the file says nothing; write what differs from the "
-            "defaults, or give no config for all of them"
+            f"{where}: expected sections such as 'ppo:' and 'data:', the file says nothing; write what differs from "
+            "the defaults, or give no config for all of them"
         )
     return loaded
 

@@ -7,7 +7,6 @@ best/           the run of the best trial, with the number of trials in its run.
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +15,10 @@ import optuna
 import torch
 from optuna.trial import TrialState
 
-from leeward.config.load import dump_config
+from leeward.config.load import dump_config, written_config
 from leeward.config.run import RunConfig
 from leeward.config.tune import is_whole
-from leeward.durable import put_back, read_lines, write_atomically
+from leeward.durable import exchange, put_back, read_lines, write_atomically
 from leeward.errors import ConfigError, RunDirectoryError, TrainingDiverged, UnhealthyTraining, one_line
 from leeward.market import Market
 from leeward.telemetry.alerts import Alert
@@ -59,12 +58,14 @@ class Sweep:
         folder.mkdir(parents=True, exist_ok=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.study = _study(folder / _STUDY, _updates(config) // 3)
-        text = dump_config(config)
-        if self.study.user_attrs.setdefault("config", text) != text:
+        begun = self.study.user_attrs.get("config")
+        if begun is None:
+            self.study.set_user_attr("config", dump_config(config))
+        # By what it means: a version with one setting more writes another text.
+        elif written_config(str(begun).encode("utf-8", "replace"), where=f"{folder / _STUDY}: config") != config:
             raise ConfigError(
                 f"{folder}: was begun with another config; resume it with that, or choose another --run-dir"
             )
-        self.study.set_user_attr("config", text)
 
     def run(self, trials: int, said: Callable[[str], None]) -> None:
         """Until there are so many trials; one that was cut off goes on from its last checkpoint first."""
@@ -138,7 +139,7 @@ class Sweep:
             return None
         best = self.study.best_trial
         # Made elsewhere and renamed: what is called best/ is whole.
-        new, target, old = (self.folder / name for name in (_NEW, _BEST, _OLD))
+        new, target = self.folder / _NEW, self.folder / _BEST
         put_back(target)
         shutil.rmtree(new, ignore_errors=True)
         shutil.copytree(
@@ -149,11 +150,7 @@ class Sweep:
             record["openings"] = [*opened, *(each for each in record.get("openings", []) if each not in opened)]
             record["trials"] = len(self.study.trials)
             record["sweep"] = {"trial": best.number, "score": best.value, "settings": best.params}
-        if target.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(target, old)
-        os.replace(new, target)
-        shutil.rmtree(old, ignore_errors=True)
+        exchange(new, target)
         return RunDir.open(target)
 
 
