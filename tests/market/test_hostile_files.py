@@ -115,7 +115,9 @@ ADVICE = "21 rows; a file of bars has at most 20: use longer bars, a shorter per
 
 
 @pytest.mark.parametrize("rows", [20, 21])
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt", "a.json", "a.jsonl", "a.parquet", "a.feather", "a.zip"])
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.csv.gz", "a.txt", "a.json", "b.json", "a.jsonl", "a.parquet", "a.feather", "a.zip"]
+)
 def test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read(name, rows, tmp_path, monkeypatch):
     """As many as the bound are read, one more is not; the line of names is no row of Parquet, but one of text."""
     monkeypatch.setattr(arrow_files, "MOST_ROWS", 20)
@@ -126,8 +128,10 @@ def test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read(name
         frame.to_parquet(path)
     elif path.suffix == ".feather":
         frame.to_feather(path)
-    elif path.suffix == ".json":
+    elif name == "a.json":
         path.write_text(json.dumps(frame.to_numpy().tolist()))  # on one line
+    elif name == "b.json":
+        path.write_text(json.dumps(frame.to_dict("records"), indent=2))  # a line for each cell
     elif path.suffix == ".jsonl":
         frame.to_json(path, orient="records", lines=True)
     else:

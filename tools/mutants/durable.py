@@ -505,6 +505,13 @@ MUTANTS = [
         f"{BARS}::test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read",
     ),
     row(
+        "a line of JSON is a row",
+        "market/reading:_most_rows",
+        'signs = (b"[", b"{", b",") if is_json else (b"\\n", b"\\r")',
+        'signs = (b"[", b"{", b",", b"\\n")',
+        f"{BARS}::test_a_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read",
+    ),
+    row(
         "text has any number of rows",
         "market/reading:read_file",
         "too_long(_most_rows(path))",

@@ -137,15 +137,19 @@ def _is_hollow(path: Path) -> bool:
 
 
 def _most_rows(path: Path) -> int:
-    """How many rows a text has at most, counted before it is in memory: its lines, or the cells of JSON by a bar's."""
+    """How many rows a text has at most, counted before it is in memory: its lines, or of JSON, in which a bar may take
+    many or none, its lists, its objects, or its cells by a bar's."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-        signs = (b"\n", b"\r", b",") if _is_json(stream.read(_SNIFFED_BYTES)) else (b"\n", b"\r")
+        is_json = _is_json(stream.read(_SNIFFED_BYTES))
+        signs = (b"[", b"{", b",") if is_json else (b"\n", b"\r")
         stream.seek(0)
         counts = dict.fromkeys(signs, 0)
         for _ in range(0, _most_bytes(path), _BLOCK):
             block = stream.read(_BLOCK)
             counts = {sign: count + block.count(sign) for sign, count in counts.items()}
-    return max(counts[b"\n"], counts[b"\r"], (counts.get(b",", 0) + 1) // _JSON_CELLS)
+    if is_json:
+        counts |= {b",": (counts[b","] + 1) // _JSON_CELLS, b"[": counts[b"["] - 1}  # the outermost is no row
+    return max(counts.values())
 
 
 def _is_json(head: bytes) -> bool:

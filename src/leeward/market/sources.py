@@ -48,8 +48,8 @@ def load(source: Source, config: DataConfig | None = None, *, name: str = "asset
     `name` is that of the only asset of a DataFrame or of rows, which cannot say it themselves.
     """
     problems, bars = examined(source, config, name=name)
-    command = f"leeward data check {shlex.quote(str(source))}"
-    raise_on_errors(problems, command if isinstance(source, str | Path) else "leeward.market.check")
+    in_files = isinstance(source, str | Path)
+    raise_on_errors(problems, f"leeward data check {shlex.quote(str(source))}" if in_files else "leeward.market.check")
     assert bars is not None
     return bars
 
