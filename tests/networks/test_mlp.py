@@ -107,6 +107,17 @@ def test_a_hook_on_a_layer_is_called(layer: int, way: str):
     assert calls == [made[layer]]
 
 
+@pytest.mark.parametrize("place", ["a layer", "the layers", "the head"])
+def test_a_forward_that_somebody_has_put_in_the_place_of_a_modules_own_is_called(place: str):
+    made, head, calls = mlp(), nn.Linear(4, 6), list[object]()
+    module = {"a layer": made[1], "the layers": made, "the head": head}[place]
+    own, inputs = module.forward, torch.randn(S, F)
+    wanted = head(plainly(made, inputs))
+    module.forward = lambda inputs: (calls.append(module), own(inputs))[1]
+    assert_close(head_behind(made, head, inputs), wanted, atol=1e-6, rtol=0.0)
+    assert calls == [module]
+
+
 def test_a_trace_holds_the_layers_and_not_the_numbers_of_one_input():
     made, inputs = mlp(), torch.randn(S, F)
     with pytest.warns(DeprecationWarning):

@@ -30,6 +30,13 @@ MUTANTS = [
         "networks/test_mlp.py",
     ),
     row(
+        "layers: a forward of somebody's own is passed by",
+        "networks/mlp:_hooks_of",
+        '"forward" in vars(module)',
+        "False",
+        "networks/test_mlp.py::test_a_forward_that_somebody_has_put_in_the_place_of_a_modules_own_is_called",
+    ),
+    row(
         "layers: a trace keeps the numbers of one input",
         "networks/mlp:_is_watched",
         "torch.jit.is_tracing()",

@@ -68,8 +68,13 @@ def _is_watched() -> bool:
 
 
 def _hooks_of(module: nn.Module) -> bool:
+    """Whether somebody looks at what passes here, or has put a `forward` of their own in its place."""
     return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in vars(module)
     )
 
 
