@@ -532,6 +532,14 @@ def test_of_a_limit_that_is_missed_within_the_error_nobody_knows(room: float, ke
     assert (f"may be broken by {0.5 * error:.3g}: the worst 0.1 of a step" in verdict.sentence) == (kept is None)
 
 
+@pytest.mark.filterwarnings("ignore:risk")
+def test_outcomes_are_kept_for_a_verdict_of_the_policy_that_is_bound_alone() -> None:
+    constraint = Constraint(Risk(alpha=0.1, limit=-1.0, binds="deployed"), n_envs=2)
+    for outcomes in torch.randn(200, 128, 2, generator=torch.Generator().manual_seed(0)):
+        constraint.observe(outcomes.double(), torch.ones(128, 2, dtype=torch.bool), torch.tensor([False, True]))
+    assert [len(each.rollouts) for each in (constraint.learning, constraint.bound)] == [1, 16]
+
+
 def after_rollouts(constraint: Constraint, *rollouts: torch.Tensor) -> Constraint:
     """After rollouts of one env, each step an outcome."""
     for outcomes in rollouts:

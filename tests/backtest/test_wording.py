@@ -4,7 +4,7 @@ import math
 import re
 from pathlib import Path
 
-from leeward.backtest.wording import count, number, percent, share
+from leeward.backtest.wording import count, number, percent, share, span
 
 SOURCE = Path(__file__).parents[2] / "src" / "leeward"
 
@@ -32,6 +32,16 @@ def test_counts_have_their_thousands_apart():
 
 def test_a_share_has_as_many_digits_as_it_needs():
     assert [share(0.05), share(0.025), share(0.07), share(0.5), share(0.0)] == ["5 %", "2.5 %", "7 %", "50 %", "0 %"]
+
+
+def test_a_time_is_told_as_somebody_would_say_it():
+    assert [span(0.4), span(89.0), span(90.0), span(5399.0), span(180_000.0)] == [
+        "0 s",
+        "89 s",
+        "2 min",
+        "90 min",
+        "50.0 h",
+    ]
 
 
 def test_nobody_else_writes_percent_by_hand():

@@ -444,6 +444,13 @@ MUTANTS = [
         f"{LIMITED}::test_a_verdict_is_of_the_policy_as_it_became",
     ),
     row(
+        "P3 outcomes are kept for a verdict that nobody asks for",
+        f"{CONSTRAINT}:Constraint.observe",
+        "late if judged else 0",
+        "late",
+        f"{LIMITED}::test_outcomes_are_kept_for_a_verdict_of_the_policy_that_is_bound_alone",
+    ),
+    row(
         "P3 a verdict keeps as many outcomes as it likes",
         f"{CONSTRAINT}:_RecentOutcomes.__init__",
         "min(_JUDGED_TAIL / alpha, _JUDGED_MOST)",

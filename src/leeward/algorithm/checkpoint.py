@@ -409,9 +409,9 @@ def _write(path: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> 
     buffer, told = io.BytesIO(), json.dumps(manifest, indent=1)
     if len(told) > _LARGEST_MANIFEST:  # ASCII, so that these are its bytes
         raise CheckpointError(
-            f"{path}: not written: what it says beside its tensors takes {len(told):,} bytes, and no more than "
-            f"{_LARGEST_MANIFEST:,} are read again; outcomes of the last rollouts under risk= take most of it: use "
-            "fewer steps a rollout (n_envs × n_steps)"
+            f"{_name_of(path)}: not written: what it says beside its tensors takes {len(told):,} bytes, and no more "
+            f"than {_LARGEST_MANIFEST:,} are read again; outcomes of the last rollouts under risk= take most of it: "
+            "use fewer steps a rollout (n_envs × n_steps)"
         )
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("manifest.json", told)

@@ -137,7 +137,8 @@ class Constraint:
         """Measure the tail, move the multiplier, and price every step. Envs in `deployed` act without noise."""
         values, known = self._variable(step_returns, ended)
         late = math.ceil(_LATE * self.updates)
-        fresh = self.learning.add(values[:, ~deployed][known[:, ~deployed]], late)
+        judged = self.learning is self.bound
+        fresh = self.learning.add(values[:, ~deployed][known[:, ~deployed]], late if judged else 0)
         if self.config.binds == "deployed":
             fresh = self.bound.add(values[:, deployed][known[:, deployed]], late)
         numbers = {metrics.RISK_MULTIPLIER: self.multiplier}

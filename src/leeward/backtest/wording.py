@@ -2,7 +2,7 @@
 
 import math
 
-__all__ = ["NOT_DEFINED", "count", "number", "percent", "share"]
+__all__ = ["NOT_DEFINED", "count", "number", "percent", "share", "span"]
 
 NOT_DEFINED = "–"
 
@@ -25,6 +25,13 @@ def count(value: float) -> str:
 def share(value: float) -> str:
     """A fraction that was chosen and not measured, such as a tail mass or a rate: 0.025 is 2.5 %, without padding."""
     return _with_minus(f"{100.0 * value:g} %")
+
+
+def span(seconds: float) -> str:
+    """A time that somebody may wait for."""
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
 
 
 def _text(value: float, digits: int, unit: str, *, signed: bool) -> str:

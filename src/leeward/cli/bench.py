@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from leeward.backtest.wording import percent
+from leeward.backtest.wording import percent, span
 from leeward.cli.view import say
 from leeward.config.load import load_config
 from leeward.market import prepare
@@ -24,7 +24,7 @@ def bench_command(config: Path | None, settings: list[str], seconds: float) -> N
     own, best = found[0], max(found, key=lambda timing: timing.steps_per_second)
     say(console, f"{_words(own.shape)}, as configured, {os.cpu_count()} cores: {own.steps_per_second:,.0f} steps/s")
     total = loaded.ppo.total_steps
-    say(console, f"{total:,} steps take {_span(total / own.steps_per_second)}, without scores, checkpoints and report.")
+    say(console, f"{total:,} steps take {span(total / own.steps_per_second)}, without scores, checkpoints and report.")
     if loaded.ppo.n_jobs > 1:
         say(console, f"In one process: ppo.n_jobs {loaded.ppo.n_jobs} is left out here.")
     console.print(_where(own))
@@ -98,7 +98,3 @@ def _how_to(own: Shape, best: Shape) -> str:
             "Shorter or longer rollouts of each env change how far advantages look: see that it learns as well."
         )
     return " ".join(words)
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"

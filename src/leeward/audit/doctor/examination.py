@@ -19,7 +19,7 @@ import leeward
 from leeward.audit.doctor.probes import run_probes
 from leeward.audit.engine.twins import begin, kept_random_state, learn, next_rollout
 from leeward.backtest.baselines import buy_and_hold
-from leeward.backtest.wording import percent
+from leeward.backtest.wording import percent, span
 from leeward.config.run import RunConfig
 from leeward.env.sb3 import TradingVecEnv
 from leeward.errors import ConfigError, LeewardError
@@ -196,8 +196,8 @@ def _speed(market: Market, config: RunConfig, folder: Path) -> Iterator[Statemen
     yield Statement(
         "time",
         "good",
-        f"about {_span(training + scoring)} here: {ppo.total_steps:,} steps at {rate:,.0f} a second ({_span(training)}"
-        f"{by_jobs}), {scores} scores on validation and the backtest ({_span(scoring)})",
+        f"about {span(training + scoring)} here: {ppo.total_steps:,} steps at {rate:,.0f} a second ({span(training)}"
+        f"{by_jobs}), {scores} scores on validation and the backtest ({span(scoring)})",
     )
     kept = config.checkpoint.keep_last + 2
     needed = kept * len(file.getvalue()) + min(updates, 20_000) * _LOG_BYTES + 20_000_000
@@ -214,12 +214,6 @@ def _count(number: int, noun: str) -> str:
 def _existing(folder: Path) -> Path:
     folder = folder.resolve()
     return folder if folder.exists() else _existing(folder.parent)
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
 
 
 def _size(count: float) -> str:
