@@ -506,6 +506,17 @@ def test_a_file_that_holds_no_bars_takes_no_room_from_those_that_do(tmp_path, mo
     assert found.assets == ("A", "C") and "B.csv holds no bars" in "\n".join(map(str, found.problems))
 
 
+@pytest.mark.parametrize("names", [("time", "asset"), ("Date", "symbol"), (None, None)], ids=str)
+@pytest.mark.parametrize("kept", [False, True], ids=["index alone", "columns too"])
+def test_an_index_of_times_and_assets_is_read_as_two_columns(names, kept):
+    times = pd.date_range("2024-01-01", periods=30)
+    frame = pd.concat([bars(times).assign(asset=name) for name in ("A", "B")])
+    indexed = frame.set_index(["time", "asset"], drop=not kept)
+    found = load(indexed if kept else indexed.rename_axis(index=names))
+    assert (found.assets, len(found)) == (("A", "B"), 30)
+    assert len([note for note in found.problems if "the index is left out" in str(note)]) == 2 * kept
+
+
 @pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", b""], ids=["damaged", "empty"])
 def test_a_file_beside_others_that_cannot_be_read_is_an_asset_that_would_be_missed(content, tmp_path):
     text = bars(pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d")).to_csv(index=False)

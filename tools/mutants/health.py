@@ -43,9 +43,9 @@ MUTANTS = [
     ),
     row(
         "health: chance near a goal is called another env",
-        "algorithm/env_response:EnvResponse._share",
-        "_FADES * self._widest",
-        "0.0 * self._widest",
+        "algorithm/env_response:EnvResponse._less_follows",
+        "(self._usual > _FOLLOWS) & ((error > _MORE * self._error) | (share < _MISLEADS))",
+        "self._usual > _FOLLOWS",
         "telemetry/test_sound_envs.py::test_nothing_is_said_of_envs_that_are_sound",
     ),
     row(

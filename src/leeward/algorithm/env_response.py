@@ -33,8 +33,10 @@ _NEAR = 2.0  # spreads within which a step is like those of before
 _RIDGE, _RATE = 1e-3, 0.2
 _KNOWN, _FOLLOWS = 4, 0.5  # looks in which so much of a column's variance followed, after which it must go on to
 _GIVES = 0.2  # how far below the usual a share counts as, when what is usual follows it
-_FADES = 0.97  # of the largest variance of a column so far, from one look to the next
-_NAMES = ("moments", "rule", "origin", "place", "usual", "widest", "sums", "squares")
+# Near its goal a policy leaves little to each step but the chance that always was, and that is no other rule: what the
+# rule misses has to be so many times what it usually does, or the rule to be so much worse than none.
+_MORE, _MISLEADS = 2.0, -0.3
+_NAMES = ("moments", "rule", "origin", "place", "usual", "error", "sums", "squares")
 _WORST = -3.0  # what less is explained than by a constant counts as
 
 
@@ -58,7 +60,7 @@ class EnvResponse:
         self._origin = np.empty((2, 0))  # mean and spread of features and columns that all looks are measured from
         self._place = np.empty((2, 0))  # mean and spread of the features that it is from
         self._usual, self._known = np.empty(0), 0  # share of variance that follows (columns,), and looks behind it
-        self._widest = np.empty(0)  # the largest variance of late (columns,)
+        self._error = np.empty(0)  # and the mean square of what does not (columns,)
 
     def look(self, policy: ActorCritic, rollout: RolloutBuffer) -> Numbers:
         """Of the envs of this process; nothing where there is too little to look at."""
@@ -152,31 +154,32 @@ class EnvResponse:
         place = np.stack((crossed.mean(0), crossed.std(0)))  # (2, c)
         if self._rule.shape != rule.shape or self._place.shape != place.shape:
             self._moments, self._rule, self._place = moments, rule, place
-            self._usual, self._known, self._widest = np.zeros(follows.shape[1]), 0, follows.var(0)
+            self._usual, self._error, self._known = np.zeros(follows.shape[1]), np.zeros(follows.shape[1]), 0
             return 0.0
         alike = (np.abs(crossed - self._place[0]) <= _NEAR * self._place[1] + 1e-30).all(-1)
         if np.count_nonzero(alike) >= _FEW:
-            share = self._share(done[alike], follows[alike])
+            share, error = self._explained(done[alike], follows[alike])
             if self._known >= _KNOWN:
-                found = float((self._usual - share)[self._usual > _FOLLOWS].max(initial=0.0))
+                fails = (self._usual > _FOLLOWS) & ((error > _MORE * self._error) | (share < _MISLEADS))
+                found = float((self._usual - share)[fails].max(initial=0.0))
             # What is usual gives way slowly, so that a change holds for several looks.
             rate = 1.0 / (self._known + 1.0) if self._known < _KNOWN else 0.1
             if self._known:
-                share = share.clip(min=self._usual - _GIVES)
+                share, error = share.clip(min=self._usual - _GIVES), error.clip(max=_MORE * self._error)
             self._usual, self._known = self._usual + rate * (share - self._usual), self._known + begun
+            self._error = self._error + rate * (error - self._error)
         self._moments = self._moments + _RATE * (moments - self._moments)
         self._rule = self._rule + _RATE * (rule - self._rule)
         self._place = self._place + _RATE * (place - self._place)
         return found
 
-    def _share(self, done: np.ndarray, follows: np.ndarray) -> np.ndarray:  # (n, p), (n, k) -> (k,)
-        """Of the variance that follows by the rule; as usual where there is none. Of the largest variance of late: near
-        its goal a policy leaves to each step little but chance, and that is no other rule."""
+    def _explained(self, done: np.ndarray, follows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n, p), (n, k) -> (k,) each: share of the variance that follows by the rule, as usual where there is none,
+        and the mean square of what does not."""
         spread = follows.var(0)
         varies = spread > 1e-10 * np.square(follows).mean(0)
-        self._widest = np.maximum(spread, _FADES * self._widest)
-        wrong = np.square(follows - done @ _solved(self._moments, self._rule)).mean(0)
-        return np.where(varies, (1.0 - wrong / np.where(varies, self._widest, 1.0)).clip(min=_WORST), self._usual)
+        error = np.square(follows - done @ _solved(self._moments, self._rule)).mean(0)
+        return np.where(varies, (1.0 - error / np.where(varies, spread, 1.0)).clip(min=_WORST), self._usual), error
 
     def state_dict(self) -> dict[str, Any]:
         counts = {"known": self._known, "more": self._more, "mixes": self._mixes, "traced": self._sums.shape[1]}
@@ -184,17 +187,17 @@ class EnvResponse:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         found = [np.array(state[name], float) for name in _NAMES]
-        moments, rule, origin, place, usual, widest, sums, squares = found
+        moments, rule, origin, place, usual, error, sums, squares = found
         columns = state["traced"]
         traces = (len(sums) // max(columns, 1), columns)
         uneven = len(rule) % max(len(usual), 1) or len(place) % 2
         regressors = len(rule) // max(len(usual), 1)
         uneven = uneven or len(origin) != len(place) + 2 * len(usual) or len(moments) != regressors**2
-        uneven = uneven or len(widest) != len(usual)
+        uneven = uneven or len(error) != len(usual)
         if uneven or not len(sums) == len(squares) == traces[0] * columns:
             raise CheckpointError(
                 f"a damaged checkpoint: the rule by which its envs answered has {len(rule)} numbers for {len(usual)} "
-                f"columns with {len(widest)} spreads, the place where it held {len(place)} for means and spreads, and "
+                f"columns with {len(error)} errors, the place where it held {len(place)} for means and spreads, and "
                 f"traces of actions {len(sums)} and {len(squares)} for {columns}; expected as many for each"
             )
         if not _is_of_squares(squared := moments.reshape(regressors, regressors)):
@@ -208,7 +211,7 @@ class EnvResponse:
                 "they answered is not finite; expected counts from 0 on and finite numbers"
             )
         self._rule, self._place, self._usual = rule.reshape(-1, max(len(usual), 1)), place.reshape(2, -1), usual
-        self._origin, self._widest = origin.reshape(2, -1), widest
+        self._origin, self._error = origin.reshape(2, -1), error
         self._moments = squared
         self._sums, self._squares = sums.reshape(traces), squares.reshape(traces)
         self._known, self._more, self._mixes = state["known"], state["more"], state["mixes"]
@@ -269,9 +272,12 @@ def _fitted(regressors: np.ndarray, columns: np.ndarray) -> np.ndarray:  # (n, p
 
 
 def _solved(moments: np.ndarray, products: np.ndarray) -> np.ndarray:  # (p, p), (p, k) -> (p, k)
-    """Held near 0 by a small part of each regressor's size; a level far from 0 would be held as well."""
-    sizes = np.diag(moments) * _RIDGE
-    found: np.ndarray = np.linalg.solve(moments + np.diag(sizes + (sizes == 0.0)), products)
+    """Held near 0 by a small part of each regressor's size, in units of which it is solved: they may be of many orders
+    of magnitude. A level far from 0 would be held as well."""
+    sizes = np.diag(moments)
+    unit = 1.0 / np.sqrt(sizes + (sizes == 0.0))
+    squares = moments * np.outer(unit, unit) + _RIDGE * np.eye(len(unit))
+    found: np.ndarray = np.linalg.solve(squares, products * unit[:, None]) * unit[:, None]
     return found
 
 

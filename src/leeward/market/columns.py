@@ -144,11 +144,12 @@ def _without_index(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]
         return frame.reset_index(drop=True)  # rows that were filtered or joined keep their old numbers
     if isinstance(frame.index, pd.RangeIndex):
         return frame
-    name = str(frame.index.name or "time")
-    if single and name in frame.columns:
-        table.note(f"the index is left out: {name!r} is a column too")
-        return frame.reset_index(drop=True)
-    return frame.rename_axis(index=name).reset_index()
+    names = [str(name or "time") if k == 0 else str(name or "asset") for k, name in enumerate(frame.index.names)]
+    for level, name in reversed(list(enumerate(names))):
+        if single and name in frame.columns:
+            table.note(f"the index is left out: {name!r} is a column too")
+            frame, names = frame.reset_index(level=level, drop=True), [*names[:level], *names[level + 1 :]]
+    return frame.rename_axis(index=names).reset_index() if names else frame
 
 
 def _with_tickers(table: Table, frame: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
