@@ -243,10 +243,10 @@ MUTANTS = [
     ),
     row(
         "what a policy with a memory of its own predicts is taken as it comes",
-        "backtest/foresight:Foresight._ask_again",
+        f"{FORESIGHT}:Foresight._ask_again",
         "_ROUNDING * size",
         "np.inf",
-        "backtest/test_foresight.py::test_a_policy_that_remembers_in_itself_is_refused",
+        f"{FORESEEN}::test_a_policy_that_remembers_in_itself_is_refused",
     ),
     row(
         "a limit is broken by the measured tail alone",
@@ -412,8 +412,8 @@ MUTANTS = [
     row(
         "a memory that is no array is asked about when it is another",
         f"{FORESIGHT}:Foresight.add",
-        "not self._returns or not (side_by_side or state is None)",
-        "not self._returns",
+        "len(self._returns) < _ALONE or not (side_by_side or state is None)",
+        "len(self._returns) < _ALONE",
         f"{FORESEEN}::test_a_memory_that_a_policy_writes_over_is_the_one_before_each_decision",
     ),
     row(

@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     row(
         "whatever stands for the further limits of an earlier version is taken for a list",
-        f"{LOAD}:read_config",
+        f"{LOAD}:written_config",
         "not isinstance(further, list)",
         "False",
         f"{WHOLE}::test_the_config_of_a_run_of_an_earlier_version_is_read",
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     row(
         "limits of an earlier version's run are lost",
-        f"{LOAD}:read_config",
+        f"{LOAD}:written_config",
         'values["risk"] = [values.get("risk", {}), *further]',
         "pass",
         f"{LEARNER}::test_limits_that_an_earlier_version_kept_apart_are_read",
