@@ -13,7 +13,6 @@ from tests.support.unwritten import show_unwritten_memory
 
 # With several workers each takes the next file when it has done its last: begun first, these leave nobody alone at the
 # end. Order matters little, as long as the longest is here and the last files are short.
-SECONDS = 180  # that a test with `bounded` may wait, with workers that start on a busy machine
 LONG = (
     "training/test_resume.py", "algorithm/test_worker_pool.py", "faults/test_gallery.py",
     "training/test_seal.py", "training/test_interrupt.py",
@@ -54,10 +53,10 @@ def bounded():
     """A wait without end is a test that fails."""
 
     def late(*_: Any) -> None:
-        raise AssertionError(f"still waiting after {SECONDS} s")
+        raise AssertionError("still waiting after 60 s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
+    signal.alarm(60)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
