@@ -515,7 +515,7 @@ def test_a_limit_that_is_broken_by_a_tenth_of_the_standard_deviation_is_not_call
     # CVaR of a normal variable is −1.755 at α = 0.1. Of 128 outcomes it is known to 0.18, of the last 2,000 to 0.045.
     constraint = Constraint(Risk(alpha=0.1, limit=-1.755 + 0.1), n_envs=1)
     verdict = after_rollouts(constraint, *torch.randn(200, 128, generator=torch.Generator().manual_seed(0))).verdict()
-    assert verdict is not None and not verdict.kept
+    assert verdict is not None and verdict.kept is False
 
 
 @pytest.mark.filterwarnings("ignore:risk")
