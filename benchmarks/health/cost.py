@@ -4,8 +4,8 @@
 
 One model, one process; two rounds with everything and two without it take turns, so that whatever else the machine does
 meets both; two, because some looks are taken in every other round. Others are taken in each of the first rounds and
-seldom later, so those are told apart. Without: no sample of the rollout is computed again,
-no weights are kept to be compared, nothing that the envs gave is written down, and no rule is judged.
+seldom later, so those are told apart. Without: no sample of the rollout is computed again, no weights are kept to be
+compared, nothing that the envs gave is written down, and no rule is judged.
 """
 
 import statistics

@@ -70,12 +70,12 @@ def test_a_slow_env_is_seen_as_one(monkeypatch):
     ppo = config.ppo
     shape = Shape(ppo.n_envs, ppo.n_steps, ppo.batch_size, 1)
     monkeypatch.setattr(module, "task_of", slow)
+    monkeypatch.setattr(module, "_ROUNDS", 2)  # one that counts: medians of several may be of different ones
     found = timed(config, market, shape)
     assert found.parts["envs"] >= 0.01 * shape.n_steps
     assert found.seconds >= found.parts["envs"]
     for part in ("policy in the rollout", "targets", "update", "rules and metrics"):
-        assert found.parts[part] > 0.0, part
-    assert found.parts["policy in the rollout"] < found.parts["envs"], "the envs' time is counted once"
+        assert 0.0 < found.parts[part] < found.seconds - found.parts["envs"], part
 
 
 def test_other_shapes_have_as_many_steps_a_rollout_and_differ_in_one_thing(invented):

@@ -412,7 +412,7 @@ MUTANTS = [
     row(
         "a memory that is no array is asked about when it is another",
         f"{FORESIGHT}:Foresight.add",
-        "len(self._returns) < _ALONE or not (side_by_side or state is None)",
+        "len(self._returns) < _ALONE or not can_wait",
         "len(self._returns) < _ALONE",
         f"{FORESEEN}::test_a_memory_that_a_policy_writes_over_is_the_one_before_each_decision",
     ),

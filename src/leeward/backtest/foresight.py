@@ -40,9 +40,10 @@ class Foresight:
         decision = (np.array(observation), own, np.array(episode_start))
         self._waiting.append(decision)
         # At once: what is no array cannot be kept, and a first answer that is wrong need not wait for thousands.
-        if len(self._returns) < _ALONE or not (side_by_side or state is None):
+        can_wait = side_by_side or state is None
+        if len(self._returns) < _ALONE or not can_wait:
             self._ask()
-            self._alone = (decision, self._returns[-1])
+            self._alone = (decision, self._returns[-1]) if can_wait else None
 
     def read(self) -> tuple[Outlook | None, Outlook | None]:
         """Of the discounted return and of the next step, a row for each decision; None of what is not predicted."""
@@ -66,7 +67,7 @@ class Foresight:
             self._steps.append(_outlook(step, len(states), self._alpha))
         self._waiting.clear()
 
-    def _ask_again(self, decision: "_Decision", said: Outlook) -> None:
+    def _ask_again(self, decision: _Decision, said: Outlook) -> None:
         """Of a policy that keeps its memory or its clock in itself, what it says now is not what it said then."""
         observation, state, episode_start = decision
         again = _outlook(
